@@ -33,7 +33,7 @@ from learning import HEADER, SeedScore, result_row, write_row
 from results import RESULTS, machine, table, today, write_lines
 
 from birl.cli.train_options import training_config
-from birl.config_json import to_json
+from birl.config import to_json
 from birl.maths.curves import moving_mean
 from birl.run.directory import GROUP
 from birl.run.group_file import read_group

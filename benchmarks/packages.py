@@ -140,7 +140,7 @@ def run_task(python: Path, task: Task) -> dict[str, Any]:
 def try_task(task: Task) -> dict[str, Any]:
     """Check the environment, train one update, and evaluate; in this process."""
     import birl
-    from birl.envs.check import check_env
+    from birl.envs.check.checking import check_env
 
     settings = task.settings | {name: tuple(value) for name, value in task.settings.items() if isinstance(value, list)}
     findings = check_env(birl.EnvConfig(task.env_id, **settings))

@@ -38,7 +38,7 @@ _HOMES = {
     "RunConfig": "birl.config",
     "Wrapper": "birl.config",
     "card": "birl.lab.sharing.card",
-    "check_env": "birl.envs.check",
+    "check_env": "birl.envs.check.checking",
     "compare": "birl.lab.comparison",
     "configure": "birl.run.configure",
     "constant": "birl.maths.schedules",

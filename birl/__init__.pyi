@@ -25,7 +25,7 @@ from birl.config import ConfigError as ConfigError
 from birl.config import EnvConfig as EnvConfig
 from birl.config import RunConfig as RunConfig
 from birl.config import Wrapper as Wrapper
-from birl.envs.check import check_env as check_env
+from birl.envs.check.checking import check_env as check_env
 from birl.envs.compiled.interface import CompiledEnv as CompiledEnv
 from birl.lab.comparison import compare as compare
 from birl.lab.diagnosis.diagnosing import diagnose as diagnose

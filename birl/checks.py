@@ -4,15 +4,13 @@ The range of a setting is in its type: a `Fraction` lies in [0, 1]. Rules of one
 in that algorithm's own `validate`.
 """
 
-import dataclasses
 import typing
 from math import isclose
 from typing import Any
 
-from birl.config import ConfigError, EnvConfig, RunConfig, require
-from birl.env_checks import require_importable, validate_env
-from birl.functions import function_named, is_local
-from birl.limits import Limit
+from birl.config import ConfigError, EnvConfig, RunConfig, function_named, is_local, require
+from birl.envs.make import require_importable, validate_env
+from birl.limits import Limit, highest, lowest
 from birl.parts import (
     ActionConfig,
     ActorLearnerConfig,
@@ -86,16 +84,6 @@ def _require_own_trunk(config: Any, name: str) -> None:
     require(not settings.get("share_trunk", False), f"{wrong}; {remedy}")
 
 
-def lowest(value: Any) -> float:
-    """The smallest value of a setting over the run; it is a number or a Schedule."""
-    return min(value.values) if dataclasses.is_dataclass(value) else value  # type: ignore[union-attr]
-
-
-def highest(value: Any) -> float:
-    """The largest value of a setting over the run; it is a number or a Schedule."""
-    return max(value.values) if dataclasses.is_dataclass(value) else value  # type: ignore[union-attr]
-
-
 def require_config(config: Any, kind: type) -> None:
     """Raise ConfigError unless this is the Config of the algorithm itself.
 
@@ -130,25 +118,6 @@ def require_own_envs(envs: object) -> None:
     """Raise ConfigError if environments were passed in: each actor-learner makes its own."""
     remedy = "set env.id instead; module:Id-v0 imports the module that registers your environment"
     require(envs is None, f"envs {envs!r} cannot be used: each actor-learner makes its own environments; {remedy}")
-
-
-def validate_run(run: RunConfig) -> None:
-    """Check how long a run lasts, what it writes and when it is evaluated."""
-    require(0 < run.total_steps <= 2**53, f"total_steps {run.total_steps} must lie between 1 and {2**53:,}")
-    require(0 <= run.seed < 2**31, f"seed {run.seed} must lie between 0 and {2**31 - 1:,}")
-    require(run.eval_every >= 0, f"eval_every {run.eval_every} must be 0 (only at the end) or more")
-    require(run.eval_episodes > 0, f"eval_episodes {run.eval_episodes} must be at least 1")
-    remedy = "use None for the environment's own limit, or 10,000 where it has none"
-    limited = run.eval_max_steps is None or run.eval_max_steps > 0
-    require(limited, f"eval_max_steps {run.eval_max_steps} must be at least 1; {remedy}")
-    require(run.checkpoint_every >= 0, f"checkpoint_every {run.checkpoint_every} must be 0 (only at the end) or more")
-    require(run.video_every >= 0, f"video_every {run.video_every} must be 0 (no videos) or more")
-    require(run.keep_checkpoints > 0, f"keep_checkpoints {run.keep_checkpoints} must be at least 1")
-    require(run.keep_every >= 0, f"keep_every {run.keep_every} must be 0 (none is kept for good) or more")
-    require(run.log_every >= 0, f"log_every {run.log_every} must be 0 (every update, of many about 2,000) or more")
-    evaluated = run.stop_at_return is None or run.eval_every > 0
-    remedy = "set eval_every, for instance to 10000"
-    require(evaluated, f"stop_at_return {run.stop_at_return} needs evaluations; {remedy}")
 
 
 def validate_replay(replay: ReplayConfig, run: RunConfig) -> None:

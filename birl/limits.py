@@ -1,5 +1,6 @@
 """The types of settings, each with the limits of its values: a Fraction lies in [0, 1]."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
@@ -59,3 +60,13 @@ TraceDecay = Annotated[
 ]
 EntropyWeight = Annotated[float | Schedule, Help("weight of the entropy bonus"), LogRange(1e-5, 0.1)]
 GRAD_NORMS = Choices((0.3, 0.5, 1.0, 2.0))
+
+
+def lowest(value: Any) -> float:
+    """The smallest value of a setting over the run; it is a number or a Schedule."""
+    return min(value.values) if dataclasses.is_dataclass(value) else value  # type: ignore[union-attr]
+
+
+def highest(value: Any) -> float:
+    """The largest value of a setting over the run; it is a number or a Schedule."""
+    return max(value.values) if dataclasses.is_dataclass(value) else value  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ from dataclasses import field
 from functools import partial
 from typing import Annotated, Literal
 
-from birl.config_json import part
+from birl.config import part
 from birl.limits import BELOW_100, Decay, Fraction, Natural, PositiveFloat, PositiveInt, Prefill, Rate, Sizes, Units
 from birl.maths.schedules import linear
 from birl.search import EITHER, Choices, Range

@@ -13,11 +13,9 @@ from typing import Any, Literal, NamedTuple
 import gymnasium as gym
 
 from birl import ALGORITHMS
-from birl.compiled_ids import is_compiled, is_compiled_id
-from birl.config import ConfigError, require
-from birl.errors import cut
+from birl.config import ConfigError, is_compiled, is_compiled_id, require, validate_run
+from birl.errors import cut, suggest_algorithm
 from birl.settings import flat_settings, home_of, own_name
-from birl.suggestions import suggest_algorithm
 
 ActionKind = Literal["Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple"]
 EVERY_ACTION: tuple[ActionKind, ...] = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple")
@@ -113,7 +111,8 @@ def import_algorithm(name: str) -> str:
 def algorithm_named(name: str) -> Any:
     """The module of that algorithm, or the object in a module (see types.Algorithm)."""
     if name not in ALGORITHMS:
-        remedy = (isinstance(name, str) and suggest_algorithm(name)) or f"use one of {', '.join(ALGORITHMS)}"
+        listed = f"use one of {', '.join(ALGORITHMS)}"
+        remedy = (isinstance(name, str) and suggest_algorithm(name, ALGORITHMS)) or listed
         if isinstance(name, str) and ":" in name:
             remedy = f"import {name.rpartition(':')[0]} first if you trust it, or use --trust on the command line"
         raise ConfigError(f"algorithm {cut(name)} is unknown; {remedy}")
@@ -132,8 +131,6 @@ def name_of(config: Any) -> str:
 
 def validate(name: str, config: Any) -> None:
     """Raise ConfigError if these settings cannot work."""
-    from birl.checks import validate_run  # which imports JAX; names of algorithms must not
-
     validate_run(config.run)
     require_compiled_supported(config)
     algorithm_named(name).validate(config)

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple, TypeVar, dataclass_transform
 import jax
 import numpy as np
 
-from birl.config import RunConfig
-from birl.config_json import checked
+from birl.config import RunConfig, checked
 from birl.maths.count import Count, count_of
 from birl.maths.schedules import Schedule, value_at
 from birl.settings import Constant, accept_flat_names, places_of, plain

@@ -58,7 +58,7 @@ COMMAND = ("__init__.py", "cli/", "config.py", "settings.py", "registry.py", "pr
 COMMAND += ("run/configure.py", "run/driver.py", "run/starting.py", "run/loop.py", "run/opening.py")
 LEFT_OUT = {
     "environments": ("envs/", "workers/"),
-    "checks of settings": ("checks.py", "env_checks.py", "config_json.py", "errors.py"),
+    "checks of settings": ("checks.py", "errors.py"),
     "logging, evaluation, checkpoints": ("run/", "rollouts/episode_stats.py"),
 }
 CLEANRL_PPO = 226  # lines of ppo.py of version 1.2.0

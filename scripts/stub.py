@@ -14,8 +14,7 @@ from textwrap import indent
 from typing import Any, Literal
 
 import birl
-from birl.config import AtariConfig, EnvConfig, RunConfig
-from birl.config_json import ReadsText
+from birl.config import AtariConfig, EnvConfig, ReadsText, RunConfig
 from birl.registry import algorithm_named
 from birl.settings import places_of, plain
 
@@ -70,7 +69,7 @@ class Types:
         return f"{name}[{', '.join(map(self.text, arguments))}]" if arguments else name
 
     def given(self, kind: Any) -> str:
-        """What may be given for a setting of this type, as config_json.py converts it."""
+        """What may be given for a setting of this type, as `from_json` converts it."""
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
         if origin is tuple:
             return f"list[{self.given(arguments[0])}] | tuple[{self.given(arguments[0])}, ...]"

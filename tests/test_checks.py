@@ -11,20 +11,16 @@ import pytest
 from birl import ALGORITHMS
 from birl.algos import a3c, dqn, ppo
 from birl.checks import (
-    highest,
-    lowest,
     require_config,
     require_minibatches,
     require_own_envs,
     validate_actor_learners,
     validate_replay,
-    validate_run,
     validate_settings,
 )
-from birl.compiled_ids import is_compiled
-from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, Wrapper
-from birl.env_checks import ATARI_OPTIONS, MOST_ENVS, is_atari, validate_env
-from birl.limits import MOST_UNITS, Limit
+from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, Wrapper, is_atari, is_compiled, validate_run
+from birl.envs.make import ATARI_OPTIONS, MOST_ENVS, validate_env
+from birl.limits import MOST_UNITS, Limit, highest, lowest
 from birl.maths.schedules import linear, piecewise
 from birl.parts import ActorLearnerConfig, ReplayConfig
 from birl.registry import algorithm_named, supports

@@ -16,7 +16,7 @@ from birl.cli.check_env import ONE_PROCESS
 from birl.cli.numbers import short_number
 from birl.cli.train_options import training_config
 from birl.config import EnvConfig, RunConfig
-from birl.envs import check
+from birl.envs.check import checking
 from birl.presets import all_presets, find_preset
 from birl.run.directory import claim_named, task_directory
 from tests.run.processes import COMMAND, ENVIRONMENT, call, call_well
@@ -277,7 +277,7 @@ def test_check_env_finds_cartpole_fit_and_nan_unfit():
     said = call_well("check-env", "CartPole-v1", "--kwargs", "sutton_barto_reward", "True")
     assert "ok      reproducible" in said
     assert "error" not in said
-    code, said = call("check-env", "birl/ProbeNaN-v0")
+    code, said = call("check-env", "tests.envs.faulty:nan_observation")
     assert code == 1
     assert "error" in said
     assert "holds NaN or infinity" in said
@@ -285,7 +285,7 @@ def test_check_env_finds_cartpole_fit_and_nan_unfit():
 
 def test_square_brackets_in_a_finding_are_text_and_not_a_style(monkeypatch):
     monkeypatch.setattr(
-        check, "check_env", lambda config: [check.Finding("error", "observation", "it holds [nan] and [red]")]
+        checking, "check_env", lambda config: [checking.Finding("error", "observation", "it holds [nan] and [red]")]
     )
     assert call("check-env", "CartPole-v1") == (
         1,

@@ -10,11 +10,9 @@ import pytest
 
 import birl
 from birl.algos import ppo
-from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper, require
-from birl.config_json import from_json, to_json
+from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper, from_json, function_named, require, to_json
 from birl.envs.attributes import read_attribute
 from birl.errors import on_command_line
-from birl.functions import function_named
 from birl.maths.schedules import constant, exponential, linear, piecewise, schedule
 
 UNUSUAL = ppo.Config(

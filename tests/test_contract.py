@@ -26,8 +26,7 @@ import birl
 from birl import ALGORITHMS
 from birl.algos import ppo
 from birl.cli import main
-from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.config_json import from_json, to_json
+from birl.config import ConfigError, EnvConfig, RunConfig, from_json, to_json
 from birl.envs.make import make_envs
 from birl.envs.spaces import action_shape, mask_width
 from birl.maths.schedules import linear

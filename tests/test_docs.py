@@ -30,7 +30,7 @@ import pytest
 import birl
 from birl.cli import COMMANDS
 from birl.config import AtariConfig, EnvConfig, RunConfig
-from birl.envs.check import check_env
+from birl.envs.check.checking import check_env
 from birl.envs.make import spaces_of
 from birl.envs.spaces import is_image
 from birl.maths import schedules
@@ -633,7 +633,7 @@ def checked(*words: str) -> tuple[int, str]:
             "birl.lab.comparison": ("compare",),
             "birl.run.doctor": ("examine",),
             "birl.lab.forking": ("roots_of",),
-            "birl.envs.check": ("check_env",),
+            "birl.envs.check.checking": ("check_env",),
             "birl.lab.solving": ("solve", "continue_solving"),
             "birl.lab.tuning.tuning": ("run_search", "continue_search"),
             "birl.lab.sharing.card": ("card",),

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from birl.config import function_named, is_local, name_of_function
 from birl.errors import ConfigError
-from birl.functions import function_named, is_local, name_of_function
 
 
 def own() -> int:
@@ -30,7 +30,7 @@ def test_lambdas_and_partials_are_kept_in_this_process_under_names_of_their_own(
 
 
 def test_a_function_of_the_script_itself_is_local():
-    program = "from birl.functions import name_of_function\ndef own(): ...\nprint(name_of_function(own))"
+    program = "from birl.config import name_of_function\ndef own(): ...\nprint(name_of_function(own))"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "local:own"
 
 

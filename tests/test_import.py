@@ -14,7 +14,12 @@ from birl.registry import algorithm_named
 from tests.run.processes import ENVIRONMENT
 
 PACKAGE = Path(birl.__file__).parent
-RAY = ("ray", "birl.workers.ray", "birl.rollouts.ray_rollouts", "birl.asynchronous.ray")  # they import it at once
+RAY_ACTORS = (
+    "birl.workers.ray_actors",
+    "birl.rollouts.ray_rollouts",
+    "birl.asynchronous.ray_pool",
+)  # import it at once
+RAY = ("ray", *RAY_ACTORS)
 
 
 def imports_of(path: Path) -> set[str]:
@@ -146,14 +151,14 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
     [
         ("envpool", ["envs/envpool.py"]),
         ("gymnax", ["envs/compiled/gymnax.py"]),
-        ("brax", ["envs/compiled/brax.py"]),
+        ("brax", ["envs/compiled/robots.py"]),
         ("jumanji", ["envs/compiled/jumanji.py"]),
-        ("mujoco_playground", ["envs/compiled/playground.py"]),
+        ("mujoco_playground", ["envs/compiled/robots.py"]),
         ("tensorboard", ["run/tensorboard.py"]),
         ("wandb", ["run/wandb.py"]),
         ("trackio", ["run/trackio.py"]),
         ("minari", ["rollouts/transition_files.py"]),
-        ("ray", ["workers/ray.py"]),
+        ("ray", ["workers/ray_actors.py"]),
         ("imageio_ffmpeg", ["run/video.py"]),
         ("matplotlib", ["lab/diagnosis/picture.py", "run/plot.py"]),
     ],
@@ -184,7 +189,7 @@ def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():
 import importlib, pkgutil, sys, birl
 NAMES = ("envpool", "wandb", "trackio", "minari", "ray", "ale_py", "mujoco", "torch", "tensorboard",
          "gymnax", "brax", "jumanji", "mujoco_playground")
-OWN = ("wandb", "tensorboard", "ray", "ray_rollouts", "gymnax", "brax", "jumanji", "playground")  # read only when used
+OWN = ("wandb", "tensorboard", "ray_actors", "ray_pool", "ray_rollouts", "gymnax", "jumanji")  # read only when used
 for module in pkgutil.walk_packages(birl.__path__, "birl."):
     if module.name.rpartition(".")[2] not in OWN:
         importlib.import_module(module.name)

@@ -14,8 +14,7 @@ import pytest
 import birl
 from birl.algos import dqn, ppo, sac, trpo
 from birl.cli.train_options import training_config
-from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
-from birl.config_json import from_json, from_stored, to_json
+from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig, from_json, from_stored, to_json
 from birl.limits import Limit
 from birl.parts import NetworkConfig, NormalizeConfig, OptimizerConfig
 from birl.registry import algorithm_named

@@ -3,9 +3,10 @@
 import pytest
 
 import birl
+from birl.envs.registration import suggest_compiled, suggest_env
+from birl.errors import ELSEWHERE, VARIANTS, suggest_algorithm, suggest_setting
 from birl.registry import algorithm_named
 from birl.settings import places_of
-from birl.suggestions import ELSEWHERE, VARIANTS, suggest_algorithm, suggest_compiled, suggest_env, suggest_setting
 
 PLANNED = {"wrapper"}  # options that are not fields of a Config
 
@@ -85,7 +86,7 @@ def test_no_name_is_in_the_table_twice():
     ],
 )
 def test_an_algorithm_is_recognised_by_its_letters(name, said):
-    assert suggest_algorithm(name) == said
+    assert suggest_algorithm(name, birl.ALGORITHMS) == said
 
 
 def test_every_variant_begins_with_an_algorithm():

@@ -21,8 +21,7 @@ import pytest
 from birl import ALGORITHMS, traced
 from birl.algos import a2c, async_q, ddpg, dqn, ppo, sac
 from birl.asynchronous import replay_learner
-from birl.config import EnvConfig, RunConfig
-from birl.config_json import from_json, to_json
+from birl.config import EnvConfig, RunConfig, from_json, to_json
 from birl.maths.count import Count, count_of
 from birl.maths.schedules import Schedule, exponential, linear, piecewise, value_at
 from birl.registry import algorithm_named

@@ -9,8 +9,8 @@ a process of its own, without locks:
     shared.write(learner.number, result)            # T ← T + the steps taken
 
 `worker_step` and `apply_gradients` are in this file. The loop is `learn` in
-birl/asynchronous/process_main.py, or `SerialPool.run` in birl/asynchronous/serial.py for actor-
-learners that take turns in this process, or `RayPool.run` in birl/asynchronous/ray.py.
+birl/asynchronous/processes.py, or `SerialPool.run` in birl/asynchronous/pool.py for actor-
+learners that take turns in this process, or `RayPool.run` in birl/asynchronous/ray_pool.py.
 
 Differs from the paper: a rollout goes on into the next episode instead of ending with the episode,
 so one actor-learner is A2C with one environment; gradients are means over the steps, not sums, and

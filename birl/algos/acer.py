@@ -32,8 +32,7 @@ from birl.asynchronous.actor_learner import initial_state
 from birl.asynchronous.parameters import SharedParameters, WorkerResult
 from birl.asynchronous.parameters import State as SharedState
 from birl.asynchronous.pool import train_actor_learners
-from birl.asynchronous.replay_cycle import ReplayShare, validate_share
-from birl.asynchronous.replay_learner import Learner, replay_worker_step
+from birl.asynchronous.replay_learner import Learner, ReplayShare, replay_worker_step, validate_share
 from birl.checks import require_config, require_own_envs, require_rmsprop, validate_actor_learners, validate_settings
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.limits import Discount, EntropyWeight, Fraction, Natural, NotNegative, PositiveFloat, PositiveInt, Rate

@@ -28,8 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from birl.asynchronous.actor_learner import ActorLearner, Work, initial_state
-from birl.asynchronous.exploration import final_exploration
+from birl.asynchronous.actor_learner import ActorLearner, Work, final_exploration, initial_state
 from birl.asynchronous.parameters import Layouts, SharedParameters, State, Weights, WorkerResult
 from birl.asynchronous.pool import train_actor_learners
 from birl.checks import (

@@ -2,11 +2,12 @@
 
 Every algorithm gives two functions. `worker_step` acts with a copy of the shared parameters and
 returns a gradient. `apply_gradients` applies that gradient to the shared parameters, in place. A
-pool repeats them for each actor-learner: in this process (serial.py), in processes (processes.py)
-or on Ray (ray.py).
+pool repeats them for each actor-learner: in this process (pool.py), in processes (processes.py) or
+on Ray (ray_pool.py).
 """
 
 import importlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,18 +22,21 @@ from birl.asynchronous.parameters import (
     State,
     Weights,
     WorkerResult,
+    combine_metrics,
     layouts_of,
     parameter_layout,
 )
-from birl.asynchronous.replay_cycle import Cycle, ReplayShare
+from birl.asynchronous.replay_learner import Cycle, ReplayShare
 from birl.checks import require_config
 from birl.envs.make import make_envs
-from birl.errors import NonFiniteError
+from birl.errors import InexactResume, NonFiniteError, snapshot_errors
 from birl.nets.allowance import spend
 from birl.nets.optimizers import first_mean_square
 from birl.rollouts.source import Collector
 from birl.rollouts.state import begin
-from birl.types import Act, Envs, PyTree, Snapshot
+from birl.types import Act, Envs, Metrics, PyTree, Snapshot
+from birl.workers.faults import Failure, Fault, FaultLog
+from birl.workers.supervisor import child_seed
 
 
 class ActorLearner(NamedTuple):
@@ -56,7 +60,7 @@ ApplyGradients = Callable[[SharedParameters, WorkerResult, Any], None]  # the la
 
 @dataclass(frozen=True)
 class Work:
-    """What actor-learners do, wherever they run. It can be sent to other processes."""
+    """The work of actor-learners, wherever they run. It can be sent to other processes."""
 
     config: Any  # the algorithm's Config, which has actor-learners
     module: str  # the algorithm's module, which has `act`: a compiled function cannot be sent
@@ -140,3 +144,66 @@ def run_worker_step(learner: ActorLearner, weights: Weights, work: Work) -> tupl
     except NonFiniteError as problem:
         raise NonFiniteError(f"actor-learner {learner.number}: {problem}") from problem
     return result, learner._replace(key=result.key)
+
+
+def final_exploration(finals: tuple[float, ...], chances: tuple[float, ...], seed: int, number: int) -> float:
+    """The final ε of actor-learner `number` (Mnih et al. 2016, section 5.1).
+
+    It is random, but fixed by the run's seed.
+    """
+    rng = np.random.default_rng([seed, number])
+    bounds = np.cumsum(chances)
+    return finals[int(np.searchsorted(bounds[:-1], rng.random(), side="right"))]
+
+
+class PoolRecord:
+    """Metrics, episodes and replacements of actor-learners that run freely, kept by their pool."""
+
+    def __init__(self, work: Work, shared: SharedParameters, where: str, snapshot: Snapshot | None) -> None:
+        self.names: tuple[str, ...] = ()  # of the metrics
+        self.ready = [False] * len(shared.keys)  # it has taken a step
+        self.generations = [0] * len(shared.keys)  # how often each was replaced
+        replays = "" if work.replay is None else " and with empty replays"
+        reason = f"actor-learners in {where} run freely"
+        self._reason = f"{reason}: they continue from the saved parameters, in new episodes{replays}"
+        self._run_seed = work.config.run.seed
+        self._first_step = int(shared.env_steps.sum())
+        self._episodes = 0  # of actor-learners that were replaced
+        if snapshot is not None:
+            with snapshot_errors():
+                self._episodes = int(snapshot.values["episodes"])
+            warnings.warn(f"this resume is not exact: {self._reason}", InexactResume, stacklevel=4)
+
+    def seed(self, number: int) -> int:
+        """The seed of an actor-learner's environments; a replacement has another."""
+        return child_seed(self._run_seed, number, self._first_step, self.generations[number])
+
+    def metrics(self, shared: SharedParameters) -> Metrics:
+        """The metrics of the actor-learners' last steps."""
+        metrics = combine_metrics(shared.metrics, self.names)
+        return metrics | {"episode/count": self._episodes + metrics["episode/count"]}
+
+    def snapshot(self, shared: SharedParameters) -> Snapshot:
+        """The number of episodes, which is all that is saved beside the parameters."""
+        return Snapshot({}, {"episodes": self.metrics(shared)["episode/count"]}, exact=False, reason=self._reason)
+
+    def replaced(
+        self,
+        number: int,
+        shared: SharedParameters,
+        failure: Failure,
+        log: FaultLog,
+        place: tuple[int, str],
+        excused: bool,
+    ) -> None:
+        """Note the failure of an actor-learner. Raises an error if a new one would not help.
+
+        `place` is its process and its machine. `excused`: it is not to blame for the failure.
+        """
+        pid, machine = place
+        fault = Fault(f"actor-learner {number}", number, int(shared.env_steps.sum()), pid, failure.reason, machine)
+        started = self.ready[number] or self.generations[number] > 0 or excused
+        episodes = shared.take_episode_count(self.names, number)
+        log.report(fault, failure, episodes > 0, started)
+        self._episodes += episodes
+        self.generations[number] += 1

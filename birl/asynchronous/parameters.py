@@ -1,4 +1,4 @@
-"""What actor-learners share: flat vectors that all of them write to, and the State made of them.
+"""The parameters that actor-learners share: flat vectors, and the State made of them.
 
 Networks and statistics are pytrees in a State. Actor-learners share them as flat vectors
 (SharedParameters), which fit into one block of memory. A ParameterLayout turns one into the other.
@@ -14,9 +14,14 @@ import numpy as np
 from birl.config import ConfigError
 from birl.maths.count import WRAP_AT, Count, count_of
 from birl.nets.normalize import Normalizer
+from birl.rollouts.episode_stats import without_unknown
 from birl.types import Array, Metrics, PyTree
 
 MOST_METRICS = 32  # of one worker step
+# Metrics to add up, and those of which the least or most is taken; of the others it is the mean.
+SUMMED = {"episode/count", "replay/steps", "replay/bytes"}
+LEAST = {"reward/min", "observation/constant_share"}
+MOST = {"reward/max", "observation/largest", "observation/widest"}
 
 
 class State(NamedTuple):
@@ -94,7 +99,7 @@ class Weights(NamedTuple):
 
 
 class WorkerResult(NamedTuple):
-    """What an actor-learner returns from one worker step."""
+    """The result of one worker step of an actor-learner."""
 
     gradients: np.ndarray  # [P] dθ
     learning_rate: float  # η
@@ -146,36 +151,17 @@ class SharedParameters:
             self.target_copied_at[0] = now
             self.target_weights[:] = self.weights
 
+    def take_episode_count(self, names: tuple[str, ...], number: int) -> int:
+        """The number of episodes that an actor-learner has finished. Its count is set to 0."""
+        if "episode/count" not in names:
+            return 0
+        column = names.index("episode/count")
+        count = int(np.nan_to_num(self.metrics[number, column]))
+        self.metrics[number, column] = 0
+        return count
+
     def copy(self) -> "SharedParameters":
         return SharedParameters(*[getattr(self, field.name).copy() for field in fields(self)])
-
-
-def new_shared_parameters(
-    weights: np.ndarray,
-    mean_squares: np.ndarray,
-    target_weights: np.ndarray,
-    normalizers: np.ndarray,
-    keys: np.ndarray,
-    env_steps: int,
-    gradient_steps: int,
-) -> SharedParameters:
-    """Shared parameters with these arrays, copied. The counts go to row 0: only sums are used."""
-    n = len(keys)
-    env_step_rows = np.zeros(n, np.int64)
-    gradient_step_rows = np.zeros(n, np.int64)
-    env_step_rows[0] = env_steps
-    gradient_step_rows[0] = gradient_steps
-    return SharedParameters(
-        weights=weights.copy(),
-        mean_squares=mean_squares.copy(),
-        target_weights=target_weights.copy(),
-        target_copied_at=env_step_rows[:1].copy(),
-        normalizers=normalizers.copy(),
-        keys=keys.copy(),
-        env_steps=env_step_rows,
-        gradient_steps=gradient_step_rows,
-        metrics=np.full((n, MOST_METRICS), np.nan),
-    )
 
 
 def layouts_of(state: State) -> Layouts:
@@ -185,18 +171,21 @@ def layouts_of(state: State) -> Layouts:
 
 
 def state_to_shared(state: State, layouts: Layouts) -> SharedParameters:
-    """The shared parameters of a State."""
-    target_weights = np.zeros(0, np.float32)
-    if state.target_weights is not None:
-        target_weights = layouts.network.vector(state.target_weights)
-    return new_shared_parameters(
-        layouts.network.vector(state.network),
-        np.asarray(state.mean_squares),
-        target_weights,
-        layouts.normalizer.rows(state.normalizer, len(state.key)),
-        np.asarray(state.key),
-        int(state.env_steps),
-        int(state.gradient_steps),
+    """The shared parameters of a State, copied. The counts go to row 0: only sums are used."""
+    n = len(state.key)
+    env_steps, gradient_steps = np.zeros((2, n), np.int64)
+    env_steps[0] = state.env_steps
+    gradient_steps[0] = state.gradient_steps
+    return SharedParameters(
+        weights=layouts.network.vector(state.network),
+        mean_squares=np.array(state.mean_squares),
+        target_weights=layouts.network.vector(() if state.target_weights is None else state.target_weights),
+        target_copied_at=env_steps[:1].copy(),
+        normalizers=layouts.normalizer.rows(state.normalizer, n),
+        keys=np.array(state.key),
+        env_steps=env_steps,
+        gradient_steps=gradient_steps,
+        metrics=np.full((n, MOST_METRICS), np.nan),
     )
 
 
@@ -212,3 +201,16 @@ def shared_to_state(shared: SharedParameters, layouts: Layouts, updates: int) ->
         updates=np.int64(updates),
         gradient_steps=np.int64(shared.gradient_steps.sum()),
     )
+
+
+def combine_metrics(rows: np.ndarray, names: tuple[str, ...]) -> Metrics:
+    """One set of metrics from those of n actor-learners [n, MOST_METRICS]; NaNs are left out."""
+    combined: Metrics = {}
+    for column, name in enumerate(names):
+        numbers = rows[:, column][~np.isnan(rows[:, column])]
+        if name in SUMMED:
+            combined[name] = int(numbers.sum())
+            continue
+        take = np.min if name in LEAST else np.max if name in MOST else np.mean
+        combined[name] = float(take(numbers)) if len(numbers) else float("nan")
+    return without_unknown(combined)

@@ -46,7 +46,7 @@ def check_env(words: list[str]) -> int:
 
     config = parse(arguments, words, "birl check-env")
     with starting():
-        from birl.envs.check import check_env as run_check
+        from birl.envs.check.checking import check_env as run_check
 
     if config.backend != "compiled":
         print(f"birl: {ONE_PROCESS}", file=sys.stderr)

@@ -22,7 +22,7 @@ from birl.cli.report import report
 from birl.cli.sharing import card, pull, push
 from birl.cli.solve import resume_solving, solve
 from birl.cli.tune import resume_search, tune
-from birl.config_json import to_json
+from birl.config import to_json
 from birl.run.directory import is_group
 from birl.run.display import TextConsole, number
 from birl.run.modules import named_modules

@@ -10,8 +10,7 @@ import tyro
 
 from birl.cli.modules import allow_modules_here
 from birl.cli.numbers import whole_number
-from birl.config import ConfigError, require
-from birl.config_json import to_json
+from birl.config import ConfigError, require, to_json
 from birl.run.directory import is_group
 from birl.run.modules import named_modules
 from birl.run.signals import starting

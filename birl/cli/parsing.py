@@ -16,8 +16,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from birl.cli.numbers import real_number, whole_number
 from birl.config import ConfigError, require
-from birl.errors import TERMINAL_CODES
-from birl.suggestions import suggest_setting
+from birl.errors import TERMINAL_CODES, suggest_setting
 
 Result = TypeVar("Result")
 READERS: dict[Any, tuple[str, Callable[[str], Any]]] = {

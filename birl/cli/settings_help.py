@@ -6,8 +6,7 @@ import typing
 from typing import Any, Literal, NamedTuple
 
 from birl.cli.setting_texts import text_of
-from birl.config import Wrapper
-from birl.env_checks import is_atari
+from birl.config import Wrapper, is_atari
 from birl.maths import schedules
 from birl.run.sources import value_text
 from birl.settings import places_of, plain

@@ -17,13 +17,13 @@ from birl.cli.setting_texts import text_of
 from birl.cli.settings_help import help_text, settings_of
 from birl.cli.sweeps import as_words, read_sweeps, require_not_set
 from birl.config import AtariConfig, ConfigError, Wrapper, require
+from birl.errors import suggest_algorithm, suggest_setting
 from birl.maths import schedules
 from birl.registry import algorithm_named, import_algorithm, name_of
 from birl.run.configure import from_preset, with_settings
 from birl.run.group_plan import GroupPlan, plan_group
 from birl.run.sources import Source, from_file, like_run
 from birl.settings import flat_settings, places_of
-from birl.suggestions import suggest_algorithm, suggest_setting
 
 HELP = ("-h", "--help")
 METAVARS = {"like": "RUN", "config": "FILE", "seeds": "INT", "sweep": "NAME=VALUE,VALUE", "jobs": "INT"}
@@ -200,7 +200,7 @@ def _require_task(task: list[str], algorithm: str | None, env_id: str | None) ->
     """Raise ConfigError unless there is both an algorithm and an environment."""
     require(bool(task or algorithm), "birl train needs an algorithm and an environment: birl train ppo CartPole-v1")
     if algorithm is None or (algorithm not in ALGORITHMS and env_id in ALGORITHMS):
-        meant = suggest_algorithm(task[0])
+        meant = suggest_algorithm(task[0], ALGORITHMS)
         require(not meant or len(task) > 1, f"algorithm {task[0]!r} is unknown; {meant}")
         example = f"birl train {task[1] if len(task) == 2 else 'ppo'} {task[0]}"
         known = f"algorithms: {', '.join(ALGORITHMS)}"

@@ -66,7 +66,7 @@ def tune(words: list[str]) -> int:
     require(len(task) == 2, "birl tune needs an algorithm and an environment: birl tune ppo CartPole-v1 --minutes 30")
     with starting():
         from birl.cli.train_options import training_config
-        from birl.config_json import to_json
+        from birl.config import to_json
         from birl.lab.tuning.plan import Budget
         from birl.lab.tuning.tuning import plan_search, run_search
         from birl.run.group import lane_address

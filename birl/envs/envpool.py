@@ -9,11 +9,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from birl.config import AtariConfig, ConfigError, EnvConfig
-from birl.env_checks import is_atari
+from birl.config import AtariConfig, ConfigError, EnvConfig, is_atari
 from birl.envs.atari import step_limit
-from birl.envs.explain import errors_explained
-from birl.envs.registration import make_arguments
+from birl.envs.registration import errors_explained, make_arguments
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, derived_seeds
 from birl.envs.vector import VectorAdapter
 from birl.envs.wrappers import positions

@@ -1,19 +1,23 @@
-"""The state of one environment, read and set, if its simulator and all its wrappers are known here.
+"""The state of environments, read and set, if the simulator and all wrappers are known here.
 
-An environment is a simulator inside a chain of wrappers. If every layer is known, the state of each
+Known are single environments of MuJoCo and ALE, and Gymnasium's vector CartPole. A single
+environment is a simulator inside a chain of wrappers. If every layer is known, the state of each
 goes into the snapshot under the name of its class. If one is unknown it may keep anything, so there
 is no native state. This is the only file that imports mujoco.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from birl.envs.wrappers import HideVelocities, StepTimeout
+from birl.types import Snapshot
 
 State = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and plain JSON values
+Generator = np.random.Generator | np.random.RandomState  # dm_control draws from a RandomState
 
 STATELESS = (OrderEnforcing, PassiveEnvChecker, HideVelocities, StepTimeout)  # keep only whether they were reset
 MUJOCO = "gymnasium.envs.mujoco."  # start of the modules of Gymnasium's MuJoCo environments
@@ -31,14 +35,14 @@ class Stateful(Protocol):
 
 
 def has_state(env: gym.Env) -> bool:
-    """Whether all that decides how this environment goes on, besides np_random, can be read."""
+    """True if the whole state of the environment, besides np_random, can be read."""
     *wrappers, simulator = _layers(env)
     names = {type(wrapper).__name__ for wrapper in wrappers}
     return len(names) == len(wrappers) and all(map(_is_known, wrappers)) and _is_simulator(simulator)
 
 
 def hidden_randomness(env: gym.Env) -> str:
-    """Why an episode that began without a seed cannot be replayed; "" if it can.
+    """The reason why an episode that began without a seed cannot be replayed; "" if it can.
 
     It cannot if the simulator draws random numbers from elsewhere than np_random.
     """
@@ -69,6 +73,61 @@ def set_state(env: gym.Env, arrays: dict[str, np.ndarray], values: dict[str, Any
         _set_layer(layer, _under(arrays, prefix), _under(values, prefix))
 
 
+def generator_of(env: gym.Env) -> Generator:
+    """The environment's np_random; raises TypeError if it is not one of NumPy's generators."""
+    generator: Any = env.unwrapped.np_random
+    if not isinstance(generator, Generator):
+        raise TypeError(f"np_random is {generator!r}, not a Generator or RandomState of NumPy's")
+    return generator
+
+
+def generator_state(generator: Generator) -> dict[str, Any]:
+    """The state of a generator. `plain` makes it JSON."""
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state(legacy=False)
+    return generator.bit_generator.state  # type: ignore[return-value]
+
+
+def set_generator_state(generator: Generator, state: dict[str, Any]) -> None:
+    """Put a generator into a state that `generator_state` returned."""
+    if isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    else:
+        generator.bit_generator.state = state
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can hold it: arrays as lists, NumPy numbers as Python's."""
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def is_native(vector_env: gym.vector.VectorEnv) -> TypeGuard[CartPoleVectorEnv]:
+    """True if the state of this vector environment can be copied.
+
+    A wrapper around it does not count: it may have state of its own.
+    """
+    return type(vector_env) is CartPoleVectorEnv
+
+
+def save_native(env: CartPoleVectorEnv) -> Snapshot:
+    """CartPole's arrays, and the one generator that all its environments share."""
+    if env.state is None:
+        return Snapshot(exact=False, reason="the environments have not been reset yet")
+    arrays = {"state": env.state.copy(), "steps": env.steps.copy(), "prev_done": env.prev_done.copy()}
+    return Snapshot(arrays, {"tier": "native", "generator": plain(generator_state(env.np_random))})
+
+
+def load_native(env: CartPoleVectorEnv, snapshot: Snapshot) -> None:
+    """Put the environments where they were when `save_native` was called."""
+    env.reset(seed=0)  # sets up whatever is not part of the state
+    env.state = snapshot.arrays["state"].copy()  # type: ignore[assignment]
+    env.steps = snapshot.arrays["steps"].copy()
+    env.prev_done = snapshot.arrays["prev_done"].copy()
+    set_generator_state(env.np_random, snapshot.values["generator"])
+
+
 def _layers(env: gym.Env) -> list[gym.Env]:
     """The wrappers from the outside in, then the simulator."""
     layers = [env]
@@ -82,7 +141,7 @@ def _is_known(wrapper: gym.Env) -> bool:
 
 
 def _is_simulator(env: Any) -> bool:
-    """Whether it is one of Gymnasium's own MuJoCo environments, or ALE's without sticky actions.
+    """True for Gymnasium's own MuJoCo environments, and for ALE's without sticky actions.
 
     A class derived from them may keep more. ALE's state lacks the action that sticky actions repeat
     (ale-py 0.12.1, ale_state.cpp).

@@ -3,7 +3,6 @@
 Makes fewer calls than Gymnasium's SyncVectorEnv, and can be resumed exactly.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -11,10 +10,10 @@ import gymnasium as gym
 import numpy as np
 
 from birl.envs import snapshot as snapshots
+from birl.envs.actions import own_actions, read_mask
 from birl.envs.attributes import Attributes, apply_attributes, read_attribute, require_attributes
-from birl.envs.error_source import ErrorSource
-from birl.envs.generators import generator_of, generator_state, plain
-from birl.envs.observations import NUMBERS, Arrays, layout_of, read_flag, read_reset, read_reward
+from birl.envs.native import generator_of, generator_state, plain
+from birl.envs.outputs import NUMBERS, Arrays, ErrorSource, layout_of, read_flag, read_reset, read_reward
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
@@ -27,8 +26,7 @@ from birl.envs.spaces import (
     learnable_actions,
     mask_width,
 )
-from birl.envs.trees import own_actions, read_mask
-from birl.errors import InexactResume, cut, require
+from birl.errors import cut, require
 from birl.types import NOT_SAID, PyTree, Snapshot, Step
 
 
@@ -77,7 +75,7 @@ class SerialEnvs:
         """First observations and action masks of new episodes, one seed per environment."""
         self._ended = [False] * self.num_envs
         self._log = snapshots.ActionLog(self.num_envs, self._log.limit)
-        self._note([""] * self.num_envs)
+        snapshots.note_problems(self, [""] * self.num_envs)
         arrays = self.layout.empty(self.num_envs)
         starts = [self._begin(index, arrays, seed) for index, seed in enumerate(seeds)]
         self._arrays = arrays
@@ -169,10 +167,8 @@ class SerialEnvs:
         Environments that could not be restored begin new episodes and are marked in `fresh`.
         """
         if snapshot.values.get("tier") not in (snapshots.REPLAY, snapshots.EACH):
-            return self._begin_new_episodes(snapshot)
-        saved = len(snapshot.arrays["ended"])
-        if saved != self.num_envs:
-            raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
+            return snapshots.begin_new_episodes(self, snapshot)
+        snapshots.require_same_number(len(snapshot.arrays["ended"]), self)
         self._seed = snapshot.values["seed"]
         self._attributes = snapshot.values.get(snapshots.ATTRIBUTES, {})
         self._log = snapshots.ActionLog.load(snapshot, self._log.limit)
@@ -185,7 +181,8 @@ class SerialEnvs:
             start = self._begin(index, self._arrays, derived_seeds([self._seed, self._log.clock], number + 1)[number])
             self._write_mask(self._masks, index, *start)
             self._ended[index] = False
-        self._note(problems)
+        self.problems = problems
+        snapshots.note_problems(self, problems)
         return self.layout.tree(self._arrays), self._masks
 
     def allow_all(self) -> None:
@@ -289,16 +286,3 @@ class SerialEnvs:
         if not same or generator != snapshot.values["generators"][index]:
             return "replaying its actions gave a different result: it keeps randomness or state outside np_random"
         return ""
-
-    def _begin_new_episodes(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
-        seed, reason = snapshots.fresh_start(snapshot)
-        start = self.reset(seed)
-        self._note([reason] * self.num_envs)
-        return start
-
-    def _note(self, problems: list[str]) -> None:
-        """Keep what a restore could not do, and warn of it."""
-        self.problems = problems
-        self.fresh, self.restore_problem = snapshots.describe(problems)
-        if self.restore_problem:
-            warnings.warn(self.restore_problem, InexactResume, stacklevel=3)

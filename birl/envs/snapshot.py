@@ -2,14 +2,15 @@
 
 Nothing is pickled: MuJoCo, ALE and LunarLander cannot be. There are three tiers:
 
-- native: the state itself is copied. Either a whole vector environment (native_vector.py), or each
-  environment that native.py knows (EACH).
+- native: the state itself is copied. Either a whole vector environment, or each single
+  environment (EACH), if native.py knows it.
 - replay (REPLAY): the generator is set to where it was before the reset, the logged actions are
   stepped again, and the result is compared with what was saved.
 - fresh: new episodes begin, and a warning says so.
 """
 
 import json
+import warnings
 from collections import deque
 from itertools import islice
 from typing import Any, NamedTuple
@@ -19,9 +20,10 @@ import numpy as np
 
 from birl.envs import native
 from birl.envs.attributes import Attributes, apply_attributes
-from birl.envs.generators import generator_of, generator_state, plain, set_generator_state
+from birl.envs.native import generator_of, generator_state, plain, set_generator_state
 from birl.envs.spaces import action_dtype, action_shape, derived_seeds
-from birl.types import Snapshot
+from birl.errors import InexactResume
+from birl.types import Envs, PyTree, Snapshot
 
 REPLAY = "replay"  # tier of environments stepped one by one whose running episodes are stepped again
 EACH = "each"  # tier of environments stepped one by one whose states are all copied
@@ -31,7 +33,7 @@ ACTION_LIMIT = 100_000  # logged actions; a longer episode cannot be replayed, s
 
 
 class SavedEnv(NamedTuple):
-    """What is needed to put one environment back where it is, as arrays and plain JSON values."""
+    """Everything needed to restore one environment, as arrays and plain JSON values."""
 
     origin: dict[str, Any]  # what its episode began from, as `origin_of` returns it
     generator: dict[str, Any]  # the state of its np_random now
@@ -39,7 +41,7 @@ class SavedEnv(NamedTuple):
 
 
 class ActionLog:
-    """What is needed to replay the running episodes: how each began, and the actions since."""
+    """Everything needed to replay the running episodes: how each began, and the actions since."""
 
     def __init__(self, num_envs: int, limit: int = ACTION_LIMIT) -> None:
         self.limit = limit
@@ -143,7 +145,7 @@ def part_of(snapshot: Snapshot, rows: slice) -> Snapshot:
 
 
 def origin_of(env: gym.Env, seed: int | None, attributes: Attributes) -> dict[str, Any]:
-    """What the next reset begins from: {"seed": n} or {"generator": its state}, and attributes.
+    """The origin of the next episode: {"seed": n} or {"generator": its state}, and attributes.
 
     {"lost": why} if the episode cannot be replayed.
     """
@@ -158,9 +160,9 @@ def origin_of(env: gym.Env, seed: int | None, attributes: Attributes) -> dict[st
 
 
 def save_env(env: gym.Env, origin: dict[str, Any]) -> SavedEnv:
-    """What is needed to put this environment back where it is.
+    """Everything needed to restore this environment.
 
-    If it raises, the run goes on and this checkpoint is not exact.
+    If that raises, the run continues, and this checkpoint is not exact.
     """
     try:
         state = native.get_state(env) if native.has_state(env) else None
@@ -171,7 +173,7 @@ def save_env(env: gym.Env, origin: dict[str, Any]) -> SavedEnv:
 
 
 def unreadable(error: Exception) -> str:
-    """Why an environment cannot be restored, given what it raised when its state was read."""
+    """The reason why an environment cannot be restored: the error when its state was read."""
     return f"its state cannot be read: {type(error).__name__}: {error}"
 
 
@@ -211,12 +213,12 @@ def load_single(env: gym.Env, snapshot: Snapshot, index: int) -> str:
 
 
 def same_bits(left: dict[str, np.ndarray], right: dict[str, np.ndarray], rows: Any) -> bool:
-    """Whether these rows are equal bit for bit: NaN equals NaN, 0.0 differs from -0.0."""
+    """True if these rows are equal bit for bit: NaN equals NaN, 0.0 differs from -0.0."""
     return all(array[rows].tobytes() == right[name][rows].tobytes() for name, array in left.items())
 
 
 def same_tree(left: Any, right: Any) -> bool:
-    """Whether two trees of arrays are equal bit for bit."""
+    """True if two trees of arrays are equal bit for bit."""
     if isinstance(left, dict):
         return all(same_tree(left[name], right[name]) for name in left)
     if isinstance(left, tuple):
@@ -224,17 +226,27 @@ def same_tree(left: Any, right: Any) -> bool:
     return np.asarray(left).tobytes() == np.asarray(right).tobytes()
 
 
-def fresh_start(snapshot: Snapshot) -> tuple[int, str]:
-    """A seed for new episodes that the run has not had, and why the snapshot cannot be restored."""
+def require_same_number(saved: int, envs: Envs) -> None:
+    """Raise ValueError unless a snapshot has as many environments as there are."""
+    if saved != envs.num_envs:
+        raise ValueError(f"the snapshot has {saved} environments, not {envs.num_envs}; use its num_envs")
+
+
+def begin_new_episodes(envs: Envs, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
+    """Reset environments that a snapshot cannot restore, with a seed that the run has not had."""
     seed = derived_seeds([snapshot.values.get("seed", 0), snapshot.values.get("clock", 0)], 1)[0]
-    return seed, snapshot.reason or "the snapshot is of another kind of environments"
+    start = envs.reset(seed)
+    note_problems(envs, [snapshot.reason or "the snapshot is of another kind of environments"] * envs.num_envs)
+    return start
 
 
-def describe(problems: list[str]) -> tuple[np.ndarray, str]:
-    """[B] which environments began a new episode, and a sentence that says so; "" if none did."""
-    fresh = np.array([bool(problem) for problem in problems])
-    if not fresh.any():
-        return fresh, ""
-    index = int(np.argmax(fresh))
-    which = f"environment {index}" if fresh.sum() == 1 else f"{fresh.sum()} environments ({index} is the first)"
-    return fresh, f"this resume is not exact: {which} began a new episode; {problems[index]}"
+def note_problems(envs: Envs, problems: list[str]) -> None:
+    """Note which environments began a new episode and why ("" if one did not), and warn of it."""
+    envs.fresh = np.array([bool(problem) for problem in problems])
+    envs.restore_problem = ""
+    if envs.fresh.any():
+        index = int(np.argmax(envs.fresh))
+        count = envs.fresh.sum()
+        which = f"environment {index}" if count == 1 else f"{count} environments ({index} is the first)"
+        envs.restore_problem = f"this resume is not exact: {which} began a new episode; {problems[index]}"
+        warnings.warn(envs.restore_problem, InexactResume, stacklevel=3)

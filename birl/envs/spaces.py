@@ -1,8 +1,10 @@
-"""Observation and action spaces: which are supported, and the shapes of actions and masks.
+"""Observation and action spaces: which are supported, shapes of actions and masks, spaces as JSON.
 
-Inside Birl choices count from 0, and an action of a Dict or Tuple is one flat row (see trees.py).
+Inside Birl choices count from 0, and an action of a Dict or Tuple is one flat row (see actions.py).
+With spaces as JSON a policy can be loaded without its environment.
 """
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeGuard
 
@@ -11,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import ConfigError, require
+from birl.nets.allowance import COMPONENT, FREE, PART, require_allowed
 
 MASK = "action_mask"  # key of an info or a Dict observation: which actions are allowed
 SUCCESS = "is_success"  # key of an info at an episode's end, as in Stable-Baselines3 and Gymnasium-Robotics
@@ -90,7 +93,7 @@ def shown(space: gym.Space) -> str:
 
 
 def is_image(space: gym.Space) -> TypeGuard[spaces.Box]:
-    """Whether a convolutional encoder can read it: three axes, height and width of at least 8."""
+    """True if a convolutional encoder can read it: three axes, height and width of at least 8."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 3:
         return False
     height, width = space.shape[1:] if channels_come_first(space) else space.shape[:2]
@@ -98,12 +101,12 @@ def is_image(space: gym.Space) -> TypeGuard[spaces.Box]:
 
 
 def has_images(space: gym.Space) -> bool:
-    """Whether an observation, or a part of it, is an image."""
+    """True if an observation, or a part of it, is an image."""
     return is_image(space) or any(has_images(part) for _, part in parts_of(space))
 
 
 def holds_pixels(space: gym.Space) -> bool:
-    """Whether it is an image of bytes from 0 to 255, which encoders divide by 255.
+    """True for an image of bytes from 0 to 255, which encoders divide by 255.
 
     Bytes with other bounds may be symbols or counts.
     """
@@ -121,7 +124,7 @@ def far_from_one(space: spaces.Box) -> np.ndarray:
 
 
 def channels_come_first(space: spaces.Box) -> bool:
-    """Whether an image is [channels, height, width] rather than [height, width, channels]."""
+    """True if an image is [channels, height, width] rather than [height, width, channels]."""
     return space.shape[0] < space.shape[-1]
 
 
@@ -144,7 +147,7 @@ def first_value(space: gym.Space) -> np.ndarray | None:
 
 
 def is_composite(space: gym.Space) -> bool:
-    """Whether it is a Dict or Tuple, whose actions are flat rows inside Birl."""
+    """True for a Dict or Tuple, whose actions are flat rows inside Birl."""
     return isinstance(space, spaces.Dict | spaces.Tuple)
 
 
@@ -212,3 +215,100 @@ def derived_seeds(seed: int | Sequence[int], count: int) -> list[int]:
 
 def _place(path: Path) -> str:
     return f" at {name_of(path)}" if path else ""
+
+
+def space_to_json(space: gym.Space) -> dict[str, Any]:
+    """A space as plain JSON values; bounds that are equal everywhere are written once."""
+    match space:
+        case spaces.Box():
+            bounds = {"low": _compact(space.low), "high": _compact(space.high)}
+            return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype)} | bounds
+        case spaces.Discrete():
+            return {"kind": "Discrete", "n": int(space.n)} | _start(space)
+        case spaces.MultiDiscrete():
+            return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist()} | _start(space)
+        case spaces.MultiBinary():
+            return {"kind": "MultiBinary", "shape": list(space.shape)}
+        case spaces.Dict():
+            return {"kind": "Dict", "spaces": {name: space_to_json(part) for name, part in space.items()}}
+        case spaces.Tuple():
+            return {"kind": "Tuple", "spaces": [space_to_json(part) for part in space.spaces]}
+    raise TypeError(f"{space} has no JSON form")
+
+
+def space_from_json(values: Any, most: int = FREE) -> gym.Space:
+    """The space that `space_to_json` wrote; raises ValueError for anything else.
+
+    It has at most this many numbers and choices, which are counted before anything is allocated.
+    """
+    try:
+        require_allowed(_count(values), most)
+        return _space(values)
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as problem:
+        raise ValueError(f"{str(values)[:100]} is not a space: {problem}") from problem
+
+
+def _space(values: Any) -> gym.Space:
+    match values:
+        case {"kind": "Box", "shape": list(shape), "dtype": str(name), "low": low, "high": high}:
+            dtype = np.dtype(name)
+            if dtype.kind not in "biuf":
+                raise ValueError(f"its numbers cannot be of type {name}")
+            low, high = (np.broadcast_to(np.asarray(_numbers(end), dtype), shape).copy() for end in (low, high))
+            return spaces.Box(low, high, dtype=dtype.type)
+        case {"kind": "Discrete", "n": int(n)}:
+            return spaces.Discrete(n, start=values.get("start", 0))
+        case {"kind": "MultiDiscrete", "nvec": list(counts)}:
+            return spaces.MultiDiscrete(counts, start=values.get("start"))
+        case {"kind": "MultiBinary", "shape": list(shape)}:
+            return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
+        case {"kind": "Dict", "spaces": dict(parts)}:
+            return spaces.Dict({name: _space(part) for name, part in parts.items()})
+        case {"kind": "Tuple", "spaces": list(parts)}:
+            return spaces.Tuple([_space(part) for part in parts])
+    raise ValueError("its kind or its fields are unknown; a newer version of Birl may have written it")
+
+
+def _count(values: Any) -> int:
+    """The numbers and choices of a space, or more if it has many parts."""
+    match values:
+        case {"spaces": dict(parts)}:
+            return sum(map(_count, parts.values()))
+        case {"spaces": list(parts)}:
+            return sum(map(_count, parts))
+        case {"shape": list(shape)}:
+            size = math.prod(shape)
+        case {"n": int(size)}:
+            pass
+        case {"nvec": list(counts)}:
+            size = int(np.sum(counts)) + COMPONENT * np.size(counts)
+        case _:
+            size = 0
+    if size < 0:
+        raise ValueError(f"its size of {size:,} is negative")
+    return max(size, PART)
+
+
+def _start(space: spaces.Discrete | spaces.MultiDiscrete) -> dict[str, Any]:
+    """The entry "start", if it is not 0."""
+    return {"start": space.start.tolist()} if np.any(space.start) else {}
+
+
+def _compact(bound: np.ndarray) -> Any:
+    """One number if all are equal, else the list of them."""
+    same = bound.size > 0 and bool((bound == bound.flat[0]).all())
+    return _strings(bound.flat[0].item()) if same else _strings(bound.tolist())
+
+
+def _strings(value: Any) -> Any:
+    """The value with infinities as strings: strict JSON has none."""
+    if isinstance(value, list):
+        return [_strings(part) for part in value]
+    return str(value) if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _numbers(value: Any) -> Any:
+    """The value with those strings as numbers again."""
+    if isinstance(value, list):
+        return [_numbers(part) for part in value]
+    return float(value) if isinstance(value, str) else value

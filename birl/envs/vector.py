@@ -1,6 +1,5 @@
 """Any Gymnasium vector environment in Birl's episode convention, whatever its autoreset mode."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -10,10 +9,10 @@ from gymnasium.vector import AutoresetMode
 
 from birl.config import ConfigError
 from birl.envs import snapshot as snapshots
-from birl.envs.attributes import Attributes, read_attribute
-from birl.envs.error_source import ErrorSource
-from birl.envs.native_vector import is_native, load_native, save_native
-from birl.envs.observations import layout_of, read_flag, read_flags, read_rewards
+from birl.envs.actions import action_tree, mask_of, read_mask
+from birl.envs.attributes import Attributes, has_mask_method, method_masks, read_attribute, set_vector_attributes
+from birl.envs.native import is_native, load_native, save_native
+from birl.envs.outputs import Arrays, ErrorSource, ObservationLayout, layout_of, read_flag, read_flags, read_rewards
 from birl.envs.spaces import (
     GAME_OVER,
     HAS_LIVES,
@@ -26,11 +25,7 @@ from birl.envs.spaces import (
     learnable_actions,
     mask_width,
 )
-from birl.envs.trees import action_tree
-from birl.envs.vector_attributes import has_mask_method, method_masks, set_vector_attributes
-from birl.envs.vector_observations import VectorObservations
 from birl.envs.wrappers import kept_space
-from birl.errors import InexactResume
 from birl.types import NOT_SAID, PyTree, Snapshot, Step
 
 Outcome = tuple[Any, Any, Any]  # rewards, terminated, truncated
@@ -84,8 +79,7 @@ class VectorAdapter:
         self._seed = seed
         self._clock = 0
         self._ended = np.zeros(self.num_envs, bool)
-        self.fresh = np.zeros(self.num_envs, bool)
-        self.restore_problem = ""
+        snapshots.note_problems(self, [""] * self.num_envs)
         self._latest.first(observations, infos)
         return self._tree(), self._latest.masks
 
@@ -133,21 +127,18 @@ class VectorAdapter:
 
         If they cannot be restored, all environments begin new episodes and are marked in `fresh`.
         """
-        saved = len(snapshot.arrays.get("ended", self._ended))
-        if saved != self.num_envs:
-            raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
+        snapshots.require_same_number(len(snapshot.arrays.get("ended", self._ended)), self)
         self._attributes = dict(snapshot.values.get(snapshots.ATTRIBUTES, {}))
         if self._attributes:
             set_vector_attributes(self.vector_env, self._attributes)
         if snapshot.values.get("tier") != "native" or not is_native(self.vector_env):
-            return self._begin_new_episodes(snapshot)
+            return snapshots.begin_new_episodes(self, snapshot)
         load_native(self.vector_env, snapshot)
         self._seed = snapshot.values["seed"]
         self._clock = snapshot.values["clock"]
         self._ended = snapshot.array_like("ended", self._ended)
         self._latest.load(snapshot.arrays)
-        self.fresh = np.zeros(self.num_envs, bool)
-        self.restore_problem = ""
+        snapshots.note_problems(self, [""] * self.num_envs)
         return self._tree(), self._latest.masks
 
     def close(self) -> None:
@@ -261,13 +252,6 @@ class VectorAdapter:
         for index in ending.tolist():
             self._latest.show_last(index, last[index], infos.get("final_info", {}))
 
-    def _begin_new_episodes(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
-        seed, reason = snapshots.fresh_start(snapshot)
-        start = self.reset(seed)
-        self.fresh, self.restore_problem = snapshots.describe([reason] * self.num_envs)
-        warnings.warn(self.restore_problem, InexactResume, stacklevel=2)
-        return start
-
 
 def _autoreset_mode(vector_env: gym.vector.VectorEnv) -> AutoresetMode:
     """The autoreset mode that the vector environment declares; raises ConfigError if there is none.
@@ -282,3 +266,86 @@ def _autoreset_mode(vector_env: gym.vector.VectorEnv) -> AutoresetMode:
         wrong = "does not declare its autoreset mode" if declared is None else f"declares autoreset mode {declared!r}"
         remedy = f"set its metadata['autoreset_mode'] to one of {modes} (of gymnasium.vector)"
         raise ConfigError(f"the vector environment {vector_env} {wrong}; {remedy}") from None
+
+
+class VectorObservations:
+    """Observations and masks as copies, which the environment cannot write into later."""
+
+    def __init__(self, layout: ObservationLayout, action_space: gym.Space, num_envs: int, source: ErrorSource) -> None:
+        self.layout = layout
+        self.source = source
+        self.arrays: Arrays = {}
+        self.masks: np.ndarray | None = None
+        self._action_space = action_space
+        self._mask_width = mask_width(action_space)
+        self._num_envs = num_envs
+
+    def first(self, observations: Any, infos: dict[str, Any]) -> None:
+        """Take what a reset of all environments returned; decides whether there are masks."""
+        self.arrays = self.layout.batch(observations, self._num_envs, self.source)
+        self.masks = None
+        if self._mask_width is not None and (self.layout.mask_path is not None or MASK in infos):
+            masks = np.ones((self._num_envs, self._mask_width), bool)
+            self.masks = self._read_masks(masks, observations, infos)
+
+    def after_step(self, observations: Any, infos: dict[str, Any]) -> None:
+        """Take what a step returned. An environment without a mask allows every action."""
+        self.arrays = self.layout.batch(observations, self._num_envs, self.source)
+        masks = None if self.masks is None else np.ones_like(self.masks)
+        self.masks = self._read_masks(masks, observations, infos)
+
+    def after_reset(self, arrays: Arrays, observations: Any, infos: dict[str, Any]) -> None:
+        """Take what a reset of some environments returned; the masks of the others stay."""
+        self.arrays = arrays
+        self.masks = self._read_masks(None if self.masks is None else self.masks.copy(), observations, infos)
+
+    def show_last(self, index: int, observation: Any, infos: dict[str, Any]) -> None:
+        """Replace one environment's observation and mask by the last ones of its episode."""
+        self.layout.write(self.arrays, index, observation, self.source.single(index))
+        if self.masks is not None:
+            self.masks[index] = self._last_mask(index, observation, infos)
+
+    def allow_all_after(self, terminated: np.ndarray, truncated: np.ndarray) -> None:
+        """Allow every action where an episode terminated, or was truncated and allowed nothing."""
+        if self.masks is not None:
+            self.masks[terminated | (truncated & ~self.masks.any(axis=1))] = True
+
+    def saved(self) -> dict[str, np.ndarray]:
+        """Copies of the observations and masks, under their names in a snapshot."""
+        arrays = {f"observations/{name}": array.copy() for name, array in self.arrays.items()}
+        return arrays if self.masks is None else arrays | {"masks": self.masks.copy()}
+
+    def load(self, saved: dict[str, np.ndarray]) -> None:
+        """Take the observations and masks of a snapshot."""
+        self.arrays = {name: saved[f"observations/{name}"].copy() for name in self.layout.paths}
+        self.masks = saved["masks"].copy() if "masks" in saved else None
+
+    def tree(self) -> PyTree:
+        """The observations as networks see them."""
+        return self.layout.tree(self.arrays)
+
+    def _last_mask(self, index: int, observation: Any, infos: dict[str, Any]) -> np.ndarray | bool:
+        """The mask given with an episode's last observation; True, which allows all, if none is."""
+        if self.layout.mask_path is not None:
+            return self._read_mask(observation[MASK], index)
+        if MASK not in infos or not infos.get(f"_{MASK}", np.ones(self._num_envs, bool))[index]:
+            return True
+        return self._read_mask(mask_of(infos[MASK], index), index)
+
+    def _read_masks(self, masks: np.ndarray | None, observations: Any, infos: dict[str, Any]) -> np.ndarray | None:
+        """The masks, with the rows replaced that the environments gave now."""
+        if self._mask_width is None:
+            return None
+        if self.layout.mask_path is not None:
+            given = observations[MASK]
+            return np.array([self._read_mask(mask_of(given, index), index) for index in range(self._num_envs)])
+        if MASK not in infos:
+            return masks
+        if masks is None:
+            raise self.source.error("gave an action_mask in step but none in reset; give it in both")
+        for index in np.flatnonzero(infos.get(f"_{MASK}", np.ones(self._num_envs, bool))).tolist():
+            masks[index] = self._read_mask(mask_of(infos[MASK], index), index)
+        return masks
+
+    def _read_mask(self, mask: Any, index: int) -> np.ndarray:
+        return read_mask(mask, self._action_space, self.source.single(index))

@@ -69,7 +69,7 @@ class MethodMasks(gym.Wrapper):
         return self._with_mask(self.env.reset(seed=seed, options=options))
 
     def _with_mask(self, answer: Any) -> Any:
-        """What `reset` or `step` returned, with a mask in its info."""
+        """The answer of `reset` or `step`, with a mask in its info."""
         if not (isinstance(answer, tuple) and isinstance(answer[-1], dict)) or MASK in answer[-1]:
             return answer  # it may break the rules, which is found where it is read
         return *answer[:-1], answer[-1] | {MASK: self.env.get_wrapper_attr(MASK_METHOD)()}

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from birl.config import ConfigError, require
-from birl.config_json import from_stored, to_json
+from birl.config import ConfigError, from_stored, require, to_json
 from birl.envs.make import spaces_of
 from birl.envs.spaces import has_images
 from birl.errors import CheckpointError

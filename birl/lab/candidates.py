@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 from gymnasium import spaces
 
-from birl.compiled_ids import is_compiled
-from birl.config import ConfigError, EnvConfig
+from birl.config import ConfigError, EnvConfig, is_compiled
 from birl.envs.make import spaces_of
 from birl.envs.spaces import has_images, holds_pixels, shown, walk
 from birl.lab.tuning.search_space import repaired, search_space

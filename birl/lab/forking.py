@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from birl.config import ConfigError, require
-from birl.envs.by_name import MakeEnv
+from birl.envs.make import MakeEnv
 from birl.errors import CheckpointError
 from birl.lab.branch import (
     At,

@@ -8,8 +8,8 @@ import gymnasium as gym
 import numpy as np
 
 from birl.config import ConfigError, EnvConfig
+from birl.envs.actions import random_actions
 from birl.envs.make import spaces_of
-from birl.envs.sampling import random_actions
 from birl.maths.statistics import bootstrap_interval, percentile_interval
 from birl.run.display import number
 from birl.run.evaluate import Evaluation, evaluate_policy, merged

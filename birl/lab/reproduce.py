@@ -9,9 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from birl.config import ConfigError, EnvConfig, Wrapper
-from birl.config_json import from_json, from_stored
-from birl.functions import is_local
+from birl.config import ConfigError, EnvConfig, Wrapper, from_json, from_stored, is_local
 from birl.maths import schedules
 from birl.presets import find_preset
 from birl.presets.entry import core_of

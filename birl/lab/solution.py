@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from birl.config import ConfigError, EnvConfig, require
-from birl.config_json import check_fields, from_json, to_json
+from birl.config import ConfigError, EnvConfig, check_fields, from_json, require, to_json
 from birl.errors import CheckpointError, EnvError
 from birl.lab.random_policy import AgainstRandom, against_random
 from birl.lab.report.page import Section, element, join, paragraph, sentences, small

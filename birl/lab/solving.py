@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from birl.config import ConfigError, EnvConfig, require
-from birl.env_checks import require_importable
-from birl.envs.by_name import MakeEnv
-from birl.envs.check import check_env
-from birl.functions import name_of_function
+from birl.config import ConfigError, EnvConfig, name_of_function, require
+from birl.envs.check.checking import check_env
+from birl.envs.make import MakeEnv, require_importable
 from birl.lab.candidates import Fitting, fitting, round_down, steps_in, training_speed
 from birl.lab.random_policy import play_at_random
 from birl.lab.solution import (
@@ -44,7 +42,7 @@ from birl.run.display import number
 from birl.run.group import require_jobs
 from birl.run.open_directory import staying_in_place
 from birl.run.starting import with_run
-from birl.workers.programs import usable_cpus
+from birl.workers.child import usable_cpus
 
 SEEDS = 1  # of each trial: in little time, more settings find more than more seeds
 RUNGS = 3

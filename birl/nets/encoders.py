@@ -13,9 +13,8 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array
 
-from birl.config import ConfigError, require
+from birl.config import ConfigError, function_named, require
 from birl.envs.spaces import holds_pixels, is_image
-from birl.functions import function_named
 from birl.nets.images import encoder_for, make_image_encoder, too_small
 from birl.nets.layers import ACTIVATIONS, LayerNorm, Linear, make_layer_norm, make_linear
 from birl.parts import Activation, EncoderName

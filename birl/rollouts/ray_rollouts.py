@@ -25,9 +25,8 @@ from birl.rollouts.source import Collector
 from birl.speed import prepare_jax
 from birl.types import NOT_SAID, Act, Array, PyTree, Rollout, Snapshot
 from birl.workers.faults import Failure, Fault, FaultLog, name_environments
-from birl.workers.process import START_TIMEOUT
-from birl.workers.ray import Actors, connected, machine_died, put, replying
-from birl.workers.supervisor import child_seed
+from birl.workers.ray_actors import Actors, connected, machine_died, put, replying
+from birl.workers.supervisor import START_TIMEOUT, child_seed
 
 DIED = "process has died"  # Ray's words
 

@@ -17,8 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from birl import speed
-from birl.compiled_ids import is_compiled
-from birl.config import require
+from birl.config import is_compiled, require
 from birl.envs.actions import action_clipper
 from birl.envs.make import open_envs
 from birl.envs.snapshot import ATTRIBUTES

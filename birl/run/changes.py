@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from birl.config import ConfigError
-from birl.config_json import to_json
+from birl.config import ConfigError, to_json
 from birl.settings import dotted_settings
 
 NOT_KEPT = ("run.run_dir", "run.wandb", "run.trackio", "env.ray_address")  # they are about this machine, not the run

@@ -25,8 +25,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from birl.config_json import to_json
-from birl.envs.space_json import space_from_json, space_to_json
+from birl.config import to_json
+from birl.envs.spaces import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError, UnreadableError, require
 from birl.nets.allowance import allowed_numbers
 from birl.rollouts.replay import free_memory

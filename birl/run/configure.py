@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, require
-from birl.envs.by_name import MakeEnv, name_of_make_env
-from birl.errors import cut
+from birl.envs.make import MakeEnv, name_of_make_env
+from birl.errors import cut, suggest_setting
 from birl.presets import find_preset
 from birl.presets.entry import core_of
 from birl.registry import algorithm_named, import_algorithm, name_of
 from birl.run.evaluate import PASSED_IN
 from birl.run.sources import like_run
 from birl.settings import places_of, replaced
-from birl.suggestions import suggest_setting
 
 Change = Callable[[Any], Any]  # from a Config to one with other settings
 

@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from birl.config import ConfigError, require
-from birl.config_json import from_json, to_json
+from birl.config import ConfigError, from_json, require, to_json
 from birl.errors import CheckpointError
 from birl.run.changes import Change, settings_before
 from birl.run.files import PARTIAL, read_json, remove_partial, write_json

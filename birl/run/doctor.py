@@ -20,8 +20,8 @@ import numpy as np
 
 from birl.algos import ppo
 from birl.config import EnvConfig, RunConfig
-from birl.envs.explain import PACKAGES
 from birl.envs.make import make_env
+from birl.envs.registration import PACKAGES
 from birl.errors import install_extra
 from birl.parts import NormalizeConfig
 from birl.run.checkpoint import load

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from birl.envs.check_resume import Trial
+from birl.envs.check.trials import Trial
 from birl.errors import InexactResume, plain_warning
 from birl.run.console import Console
 from birl.run.progress import RunProgress

@@ -7,11 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from birl.compiled_ids import is_compiled
-from birl.config import ConfigError, require
-from birl.env_checks import require_importable
-from birl.envs.make import spaces_of
-from birl.functions import is_local
+from birl.config import ConfigError, is_compiled, is_local, require
+from birl.envs.make import require_importable, spaces_of
 from birl.registry import require_supported, validate
 from birl.run.directory import SUMMARY, has_begun
 from birl.run.evaluate import PASSED_IN
@@ -30,7 +27,7 @@ from birl.run.lock import locked
 from birl.run.open_directory import staying_in_place
 from birl.run.signals import Interrupted, caught_signals
 from birl.settings import flat_settings
-from birl.workers.programs import usable_cpus
+from birl.workers.child import usable_cpus
 
 
 def train_group(

@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from birl.config import require
-from birl.config_json import to_json
+from birl.config import require, to_json
 from birl.errors import CheckpointError
 from birl.registry import name_of
 from birl.run.directory import (

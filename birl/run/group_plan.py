@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from birl.config import ConfigError, Wrapper, require
+from birl.errors import suggest_setting
 from birl.maths import schedules
 from birl.registry import name_of
 from birl.settings import flat_settings
-from birl.suggestions import suggest_setting
 
 MOST_SEEDS = 10_000  # more is surely a mistake
 NAME_LENGTH = 60  # of the text of a value in a directory's name

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from birl.config import EnvConfig, require
-from birl.envs.by_name import MakeEnv
-from birl.functions import passed_encoder
+from birl.config import EnvConfig, passed_encoder, require
+from birl.envs.make import MakeEnv
 from birl.run.configure import called_config, called_env
 from birl.run.group import resume_group, train_group
 from birl.run.group_plan import plan_group

@@ -12,7 +12,7 @@ from pathlib import Path
 from birl.errors import CheckpointError
 from birl.run.files import open_to_append, open_to_read
 from birl.run.lane import LOG, LaneEnd, LaneOptions
-from birl.workers.programs import Program, SignalRelay, describe_exit, start_program
+from birl.workers.child import Program, SignalRelay, describe_exit, start_program
 
 POLL_SECONDS = 0.1  # between two looks at the processes
 TAIL_BYTES = 10_000  # of the log, in which the reason of a failure is

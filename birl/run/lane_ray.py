@@ -25,7 +25,7 @@ from birl.run.manifest import MANIFEST
 from birl.workers.faults import Failure
 
 if TYPE_CHECKING:
-    from birl.workers.ray import Talk
+    from birl.workers.ray_actors import Talk
 
 SIGNAL_SECONDS = 1.0  # between two looks at whether the group was stopped, and two pieces of news
 
@@ -51,7 +51,7 @@ def run_on_ray(
     run_dirs: Sequence[Path], options: LaneOptions, address: str, at_once: int, signals: Sequence[int]
 ) -> Iterator[LaneEnd | LaneNews | None]:
     """Train these lanes on the cluster at this address; as `lane_processes.run_processes`."""
-    from birl.workers.ray import run_tasks  # which needs an extra
+    from birl.workers.ray_actors import run_tasks  # which needs an extra
 
     heard: list[LaneNews] = []
 

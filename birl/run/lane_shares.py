@@ -12,7 +12,7 @@ from pathlib import Path
 
 from birl.run.lane import LaneEnd, LaneOptions
 from birl.run.lane_processes import POLL_SECONDS, lane_variables
-from birl.workers.programs import Program, SignalRelay, describe_exit, start_program
+from birl.workers.child import Program, SignalRelay, describe_exit, start_program
 
 
 class Share:

@@ -10,9 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from birl.config import EnvConfig, Plain, require
-from birl.envs.by_name import MakeEnv, name_of_make_env
-from birl.envs.compiled.find import with_id
-from birl.envs.make import spaces_of
+from birl.envs.make import MakeEnv, name_of_make_env, spaces_of
+from birl.envs.registration import with_id
 from birl.envs.spaces import has_images
 from birl.errors import CheckpointError, ConfigError, cut
 from birl.nets.allowance import limited_by

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from birl.config import require
-from birl.envs.check_resume import try_envs
+from birl.envs.check.trials import try_envs
 from birl.envs.make import open_envs, spaces_of
 from birl.envs.spaces import has_images
 from birl.errors import EnvError, NonFiniteError

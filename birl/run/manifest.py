@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from birl.config_json import from_json, to_json
+from birl.config import from_json, to_json
 from birl.errors import CheckpointError, UnreadableError, require
 from birl.run import files
 from birl.run.changes import Change

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from birl.functions import is_local
+from birl.config import is_local
 from birl.settings import flat_settings
 
 ENV_ID = "env.id"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from birl.config_json import to_json
+from birl.config import to_json
 from birl.errors import InexactResume
 from birl.registry import algorithm_named
 from birl.run import checkpoint_folder, files

@@ -11,9 +11,8 @@ import jax
 import numpy as np
 
 from birl.config import EnvConfig, require
-from birl.envs.actions import action_clipper
+from birl.envs.actions import action_clipper, action_tree, flat_mask, mask_of, own_actions
 from birl.envs.spaces import MASK, first_value, is_composite, mask_width, shown
-from birl.envs.trees import action_tree, flat_mask, mask_of, own_actions
 from birl.maths.distributions import Distribution
 from birl.nets.models import Inside
 from birl.registry import algorithm_named, name_of, require_inside

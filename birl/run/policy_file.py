@@ -16,9 +16,8 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from birl import __version__
-from birl.config import require
-from birl.config_json import from_json, from_stored, to_json
-from birl.envs.space_json import space_from_json, space_to_json
+from birl.config import from_json, from_stored, require, to_json
+from birl.envs.spaces import space_from_json, space_to_json
 from birl.errors import CheckpointError, NonFiniteError, UnreadableError
 from birl.maths.schedules import Schedule
 from birl.nets.allowance import allowed_numbers

@@ -4,8 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from birl.config import RunConfig
-from birl.config_json import to_json
+from birl.config import RunConfig, to_json
 from birl.run.changes import NOT_KEPT, Change, changed_settings
 from birl.run.checkpoint import Checkpoint
 from birl.run.manifest import Progress

@@ -16,9 +16,8 @@ import numpy as np
 
 from birl.config import ConfigError, EnvConfig, Plain, require
 from birl.envs import make
-from birl.envs.by_name import MakeEnv
-from birl.envs.error_source import ErrorSource
-from birl.envs.observations import layout_of, read_flag, read_reset, read_reward
+from birl.envs.make import MakeEnv
+from birl.envs.outputs import ErrorSource, layout_of, read_flag, read_reset, read_reward
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, MASK, mask_width
 from birl.run.evaluate import Evaluation, with_limit
 from birl.run.files import require_real_directory

@@ -10,10 +10,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from birl.config import EnvConfig, require
-from birl.config_json import from_stored
-from birl.envs.by_name import MakeEnv, name_of_make_env
-from birl.functions import passed_encoder
+from birl.config import EnvConfig, from_stored, passed_encoder, require
+from birl.envs.make import MakeEnv, name_of_make_env
 from birl.maths.schedules import Schedule, number_at
 from birl.registry import algorithm_named, name_of, validate
 from birl.run import checkpoint_folder

@@ -14,8 +14,7 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from birl.config_json import from_json
-from birl.env_checks import is_atari
+from birl.config import from_json, is_atari
 from birl.maths import schedules
 from birl.maths.schedules import Schedule
 from birl.run.directory import flatten

@@ -25,12 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from birl import ALGORITHMS
-from birl.config import EnvConfig, require
-from birl.config_json import from_stored, to_json
-from birl.envs.compiled.find import with_id
+from birl.config import EnvConfig, from_stored, passed_encoder, require, to_json
+from birl.envs.registration import with_id
 from birl.envs.snapshot import ATTRIBUTES, BEGUN_WITH
 from birl.errors import cut
-from birl.functions import passed_encoder
 from birl.registry import algorithm_named, import_algorithm
 from birl.run.files import NO_FOLLOW, NO_WAIT
 from birl.run.modules import ENV_ID, home_of, make_findable, named_modules

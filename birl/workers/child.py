@@ -1,39 +1,126 @@
-"""What every child process does first, and how it reports an error. It imports no jax."""
+"""Child processes: how a program is started, and how it ends with its parent. It imports no jax.
+
+A child is not started by multiprocessing, which would run the user's script again in each of them
+and import jax. It is in a process group of its own: ctrl-C reaches only the parent, and a kill also
+ends what an environment has started.
+"""
 
 import fcntl
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
-import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from birl.config import ConfigError
-from birl.errors import EnvError, NonFiniteError
-from birl.workers.faults import Failure
+BOOT = (
+    "import sys; lifeline, count, *rest = sys.argv[1:]; count = int(count); sys.path[:] = rest[count:]; "
+    "from {module} import main; sys.exit(main(int(lifeline), rest[:count]))"
+)
 
 
-def connect_to_parent(calls: int, answers: int, lifeline: int, memory: int) -> tuple[Connection, Connection]:
-    """Tie this process to its parent; (where calls come from, where answers go).
+class Program:
+    """A running child process."""
 
-    The arguments are file descriptors.
+    def __init__(self, process: subprocess.Popen, lifeline: int) -> None:
+        self._process = process
+        self._lifeline = lifeline  # while this end of the pipe is open, the program runs
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def code(self) -> int | None:
+        """Its exit code, the negative number of the signal that ended it, or None while it runs."""
+        code = self._process.poll()
+        if code is not None and self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+        return code
+
+    def send(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float) -> None:
+        """Wait this long for it to exit."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def kill(self) -> int:
+        """Kill it and everything that it started, if it still runs; its exit code."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):  # macOS does not allow to signal a zombie
+                os.killpg(self._process.pid, signal.SIGKILL)
+        code = self._process.wait()
+        self.code()
+        return code
+
+
+class SignalRelay:
+    """Passes the signals that this process receives on to programs, each signal once."""
+
+    def __init__(self, signals: Sequence[int]) -> None:
+        self._signals = signals  # of this process; it grows at any moment
+        self._passed_on = 0
+
+    def pass_on(self, programs: Iterable[Program]) -> None:
+        """Send the programs the signals that have come since the last call."""
+        new = self._signals[self._passed_on :]
+        self._passed_on += len(new)
+        for program in programs:
+            for number in new:
+                program.send(number)
+
+
+def start_program(
+    module: str,
+    words: Sequence[str],
+    output: int | None,
+    variables: Mapping[str, str],
+    descriptors: Sequence[int] = (),
+) -> Program:
+    """Start a process that calls `main(lifeline, words)` of this module.
+
+    It prints to the descriptor `output`; with None, to where this process prints. It inherits the
+    other descriptors. The module first calls `connect_to_parent` or `end_with_parent`.
+    """
+    theirs, ours = os.pipe()
+    arguments = [str(theirs), str(len(words)), *words, *map(str, sys.path)]
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", BOOT.format(module=module), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[theirs, *descriptors],
+            process_group=0,
+            env=os.environ | dict(variables),
+        )
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    return Program(process, ours)
+
+
+def connect_to_parent(lifeline: int, words: Sequence[str]) -> tuple[Connection, Connection, int]:
+    """Tie this process to its parent: (pipe of calls, pipe of answers, shared memory).
+
+    The words are the file descriptors of these, as a Supervisor gives them.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)
+    calls, answers, memory = map(int, words)
     for descriptor in (calls, answers, lifeline, memory):
         os.set_inheritable(descriptor, False)  # or a simulator that outlives this process would hide its death
     die_with_parent(lifeline)
-    return Connection(calls, writable=False), Connection(answers, readable=False)
-
-
-def as_failure(error: BaseException) -> Failure:
-    """An error as a Failure to send to the parent. Call it in the `except` block of that error."""
-    plain = isinstance(error, ConfigError | EnvError | RuntimeError)  # the message says enough without the type
-    reason = str(error) if plain else f"{type(error).__name__}: {error}"
-    kinds = (isinstance(error, kind) for kind in (ConfigError, NonFiniteError, EnvError))
-    return Failure(reason, traceback.format_exc(), *kinds)
+    return Connection(calls, writable=False), Connection(answers, readable=False), memory
 
 
 def die_with_parent(lifeline: int) -> None:
@@ -59,6 +146,17 @@ def end_with_parent(lifeline: int) -> None:
     die_with_parent(lifeline)
     if sys.platform != "linux":
         threading.Thread(target=_kill_at_end_of, args=(lifeline,), daemon=True).start()
+
+
+def usable_cpus() -> int:
+    """The number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def describe_exit(code: int) -> str:
+    """How a process ended, in words."""
+    signals = {number.value: number.name for number in signal.Signals}
+    return f"exited with code {code}" if code >= 0 else f"was ended by {signals.get(-code, f'signal {-code}')}"
 
 
 def _kill_at_end_of(lifeline: int) -> None:

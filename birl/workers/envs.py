@@ -8,10 +8,10 @@ first of the new episode. The failed action has no outcome, so it is no transiti
 it has a successor observation, so returns bootstrap there, as from any truncated episode.
 """
 
-import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count, pairwise
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import gymnasium as gym
 import numpy as np
@@ -20,14 +20,48 @@ from birl.config import ConfigError, EnvConfig
 from birl.envs import snapshot as snapshots
 from birl.envs.atari import has_lives
 from birl.envs.attributes import Attributes, read_attribute
-from birl.envs.observations import Arrays, layout_of
-from birl.envs.spaces import action_reader, derived_seeds, learnable_actions
-from birl.errors import InexactResume
+from birl.envs.outputs import Arrays, ObservationLayout, layout_of
+from birl.envs.spaces import action_dtype, action_reader, action_shape, derived_seeds, learnable_actions, mask_width
 from birl.types import NOT_SAID, PyTree, Snapshot, Step
-from birl.workers.arrays import EnvArrays, map_env_arrays
 from birl.workers.faults import Failure, Fault, name_environments
-from birl.workers.process import START_TIMEOUT, EnvTask
-from birl.workers.supervisor import Supervisor
+from birl.workers.supervisor import START_TIMEOUT, Shapes, Supervisor, map_arrays
+
+
+class EnvTask(NamedTuple):
+    """The first message to an environment worker."""
+
+    config: EnvConfig
+    share: slice  # its environments among those of the config
+
+
+@dataclass(frozen=True)
+class EnvArrays:
+    """The arrays through which environments and their workers exchange steps."""
+
+    actions: np.ndarray  # [B, ...]
+    rewards: np.ndarray  # [B]
+    # [6, B] terminated, truncated, valid, game over, success said, success. One array is copied
+    # faster than six.
+    flags: np.ndarray
+    masks: np.ndarray  # [B, A]; [B, 0] if actions cannot be masked
+    observations: Arrays  # [B, ...]
+
+    def part(self, share: slice) -> "EnvArrays":
+        """Views of the arrays, for some of the environments."""
+        observations = {name: array[share] for name, array in self.observations.items()}
+        return EnvArrays(
+            self.actions[share], self.rewards[share], self.flags[:, share], self.masks[share], observations
+        )
+
+
+def map_env_arrays(memory: int, layout: ObservationLayout, action_space: gym.Space, num_envs: int) -> EnvArrays:
+    """The arrays of B environments in this memory."""
+    B = num_envs
+    shapes: Shapes = [((B, *action_shape(action_space)), action_dtype(action_space))]
+    shapes += [((B,), np.float32), ((6, B), bool), ((B, mask_width(action_space) or 0), bool)]
+    shapes += [((B, *(leaf.shape or ())), leaf.dtype) for leaf in layout.leaves.values()]
+    actions, rewards, flags, masks, *observations = map_arrays(memory, shapes)
+    return EnvArrays(actions, rewards, flags, masks, dict(zip(layout.leaves, observations, strict=True)))
 
 
 class WorkerEnvs:
@@ -38,7 +72,7 @@ class WorkerEnvs:
         self._config = config
         bounds = [config.num_envs * number // config.workers for number in range(config.workers + 1)]
         self._shares = [slice(first, end) for first, end in pairwise(bounds)]  # the environments of each worker
-        self._supervisor = Supervisor(config.workers, "birl.workers.main")
+        self._supervisor = Supervisor(config.workers, "birl.workers.main", {})
         observation_space, action_space = self._start()
         self.layout = layout_of(observation_space, action_space, config.ignore_observations)
         self.observation_space = self.layout.space
@@ -62,7 +96,7 @@ class WorkerEnvs:
     @property
     def faults(self) -> list[Fault]:
         """Every replacement of a worker so far."""
-        return self._supervisor.faults
+        return self._supervisor.log.faults
 
     @property
     def pids(self) -> list[int]:
@@ -76,7 +110,7 @@ class WorkerEnvs:
         self._masked = False
         self._log = snapshots.ActionLog(self.num_envs, self._log.limit)
         self._replaced_at = [0] * len(self._shares)
-        self._note_problems([""] * self.num_envs)
+        snapshots.note_problems(self, [""] * self.num_envs)
         self._ended = np.zeros(self.num_envs, bool)
         self._replace(self._begin(self._supervisor.numbers, derived_seeds(seed, self.num_envs)))
         self._masked = any(self._gave_masks)
@@ -131,7 +165,7 @@ class WorkerEnvs:
             for number, failure in failures.items():
                 if failure.configuration:
                     raise ConfigError(failure.reason)
-                self._supervisor.workers[number].kill()  # the next step finds it dead and replaces it
+                self._supervisor.workers[number].program.kill()  # the next step finds it dead and replaces it
         self._attributes = attributes
 
     def snapshot(self) -> Snapshot:
@@ -141,7 +175,7 @@ class WorkerEnvs:
         numbers = self._supervisor.numbers
         answers, failures = self._supervisor.call(numbers, "saved_envs", [None] * len(numbers), START_TIMEOUT)
         for number in failures:
-            self._supervisor.workers[number].kill()  # the next step finds it dead and replaces it
+            self._supervisor.workers[number].program.kill()  # the next step finds it dead and replaces it
         self._supervisor.busy = False
         for number, failure in failures.items():
             reason = f"{self._name(number)} failed: {failure.reason}"
@@ -156,10 +190,8 @@ class WorkerEnvs:
         `fresh` marks the environments that could not be restored and began a new episode.
         """
         if snapshot.values.get("tier") not in (snapshots.REPLAY, snapshots.EACH):
-            return self._start_anew(snapshot)
-        saved = len(snapshot.arrays["ended"])
-        if saved != self.num_envs:
-            raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
+            return snapshots.begin_new_episodes(self, snapshot)
+        snapshots.require_same_number(len(snapshot.arrays["ended"]), self)
         self._make_ready()
         self._seed = snapshot.values["seed"]
         self._attributes = snapshot.values.get(snapshots.ATTRIBUTES, {})
@@ -172,7 +204,7 @@ class WorkerEnvs:
         self._replace(failures)
         for number, failure in failures.items():
             problems[number] = [failure.reason] * len(self._environments(number))
-        self._note_problems([problem for part in problems for problem in part])
+        snapshots.note_problems(self, [problem for part in problems for problem in part])
         for index in np.flatnonzero(self.fresh).tolist():
             self._log.begin(index, {})
         self._ended = snapshot.array_like("ended", self._ended) & ~self.fresh
@@ -195,7 +227,7 @@ class WorkerEnvs:
         numbers = self._supervisor.numbers
         try:
             self._supervisor.start([EnvTask(self._config, self._shares[number]) for number in numbers])
-            answers, failures = self._supervisor.wait_for_start(numbers)
+            answers, failures = self._supervisor.answers(numbers, START_TIMEOUT)
             for number, failure in failures.items():
                 if failure.configuration:
                     raise ConfigError(failure.reason)
@@ -210,7 +242,7 @@ class WorkerEnvs:
         """New processes for these workers; which of them failed to start."""
         for number in numbers:
             self._supervisor.restart(number, EnvTask(self._config, self._shares[number]))
-        return self._supervisor.wait_for_start(numbers)[1]
+        return self._supervisor.answers(numbers, START_TIMEOUT)[1]
 
     def _replace(self, failures: dict[int, Failure]) -> None:
         """Start new episodes in new processes, until all have begun."""
@@ -219,7 +251,7 @@ class WorkerEnvs:
             if not failures:
                 return
             for number, failure in failures.items():
-                self._supervisor.report(self._fault(number, failure), failure, ended.pop(number, False))
+                self._supervisor.log.report(self._fault(number, failure), failure, ended.pop(number, False))
                 self._replaced_at[number] = self._log.clock
             numbers = list(failures)
             failures = self._restart(numbers)
@@ -265,27 +297,15 @@ class WorkerEnvs:
             self._restart(self._supervisor.numbers)  # a worker that fails here fails at the next call too
 
     def _problem(self) -> str:
-        """Why the environments cannot be stepped now; "" if they can."""
+        """The reason why the environments cannot be stepped now; "" if they can."""
         if self._supervisor.closed:
             return "the environments are closed"
         if self._supervisor.busy:
             return "the last step was interrupted"
         return "" if self._arrays else "the environments have not been reset"
 
-    def _start_anew(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
-        seed, reason = snapshots.fresh_start(snapshot)
-        start = self.reset(seed)
-        self._note_problems([reason] * self.num_envs)
-        return start
-
-    def _note_problems(self, problems: list[str]) -> None:
-        """Keep why environments could not be restored ("" if they could), and warn."""
-        self.fresh, self.restore_problem = snapshots.describe(problems)
-        if self.restore_problem:
-            warnings.warn(self.restore_problem, InexactResume, stacklevel=3)
-
     def _has_ended_episode(self, number: int) -> bool:
-        """Whether a worker has finished an episode since it was started or last replaced."""
+        """True if a worker has finished an episode since it was started or last replaced."""
         share = self._shares[number]
         return bool(self._ended[share].any()) or max(self._log.starts[share]) > self._replaced_at[number]
 

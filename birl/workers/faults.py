@@ -5,6 +5,7 @@ with a warning. The run ends if a new process would fail too, or if one child fa
 without finishing an episode.
 """
 
+import traceback
 import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,13 +18,21 @@ MOST_FAULTS = 1000  # faults of all children; one more is an error
 
 
 class Failure(NamedTuple):
-    """Why a child process did not answer. With one of the flags, a new process would fail too."""
+    """The reason why a child did not answer. With one of the flags, a new one would fail too."""
 
     reason: str
     traceback: str = ""
     configuration: bool = False  # the user's settings are wrong
     not_finite: bool = False  # a NaN or infinity appeared
     invalid: bool = False  # an environment returned something that its spaces do not allow
+
+
+def as_failure(error: BaseException) -> Failure:
+    """An error as a Failure to send to the parent. Call it in the `except` block of that error."""
+    plain = isinstance(error, ConfigError | EnvError | RuntimeError)  # the message says enough without the type
+    reason = str(error) if plain else f"{type(error).__name__}: {error}"
+    kinds = (isinstance(error, kind) for kind in (ConfigError, NonFiniteError, EnvError))
+    return Failure(reason, traceback.format_exc(), *kinds)
 
 
 @dataclass(frozen=True)

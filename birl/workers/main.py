@@ -1,11 +1,13 @@
-"""What runs in an environment worker: some of the environments, stepped on request.
+"""The program of an environment worker: it steps some of the environments on request.
 
 It imports no jax, so that it starts quickly.
 """
 
 import os
 import select
+import time
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,9 +17,12 @@ from birl.envs.attributes import Attributes
 from birl.envs.make import make_env
 from birl.envs.serial import SerialEnvs
 from birl.types import NOT_SAID, Snapshot
-from birl.workers.arrays import map_env_arrays
-from birl.workers.child import as_failure, connect_to_parent
-from birl.workers.process import ERROR, STEP, STEPPED, VALUE, EnvTask, poll_and_spin
+from birl.workers.child import connect_to_parent
+from birl.workers.envs import EnvTask, map_env_arrays
+from birl.workers.faults import as_failure
+from birl.workers.supervisor import ERROR, STEP, STEPPED, VALUE
+
+SPIN_SECONDS = 0.002  # longer than many steps take, and shorter than an update, in which workers sleep
 
 
 class EnvHost:
@@ -51,27 +56,24 @@ class EnvHost:
 
     def call(self, name: str, argument: Any) -> Any:
         """Call one of the functions that the parent may ask for."""
-        match name:
-            case "begin":
-                return self.begin(*argument)
-            case "use_attributes":
-                return self.envs.use_attributes(argument)
-            case "allow_all":
-                return self.allow_all()
-            case "restore":
-                return self.restore(argument)
-            case "saved_envs":
-                return self.envs.saved_envs()
-        raise ValueError(f"an environment worker has no function {name!r}")
+        functions: dict[str, Callable[[Any], Any]] = {
+            "begin": self.begin,
+            "use_attributes": self.envs.use_attributes,
+            "allow_all": self.allow_all,
+            "restore": self.restore,
+            "saved_envs": lambda _: self.envs.saved_envs(),
+        }
+        return functions[name](argument)
 
-    def begin(self, seeds: list[int], attributes: Attributes) -> bool:
-        """Start episodes with these seeds; whether an environment gave an action mask."""
+    def begin(self, start: tuple[list[int], Attributes]) -> bool:
+        """Start episodes with these seeds and attributes; whether there are action masks."""
+        seeds, attributes = start
         self.envs.use_attributes(attributes)
         observations, masks = self.envs.begin(seeds)
         self._write(observations, masks)
         return masks is not None
 
-    def allow_all(self) -> None:
+    def allow_all(self, _: None) -> None:
         """From now on give action masks that allow everything."""
         self.envs.allow_all()
         self.arrays.masks[:] = True
@@ -92,29 +94,43 @@ class EnvHost:
             self.arrays.masks[:] = masks
 
 
-def main(calls: int, answers: int, lifeline: int, memory: int) -> None:
-    """Serve until the parent closes the pipe of calls. The arguments are file descriptors."""
-    requests, replies = connect_to_parent(calls, answers, lifeline, memory)
+def main(lifeline: int, words: list[str]) -> None:
+    """Serve until the parent closes the pipe of calls."""
+    calls, answers, memory = connect_to_parent(lifeline, words)
     host: EnvHost | None = None
     value: Any
     poller = select.poll()
-    poller.register(calls, select.POLLIN)
-    while poll_and_spin(poller) and (kind := os.read(calls, 1)):
+    poller.register(calls.fileno(), select.POLLIN)
+    while poll_and_spin(poller) and (kind := os.read(calls.fileno(), 1)):
         try:
             if host is None:
-                host = EnvHost(requests.recv()[1], memory)
+                host = EnvHost(calls.recv()[1], memory)
                 value = host.spaces()
             elif kind == STEP:
                 host.step()
-                os.write(answers, STEPPED)
+                os.write(answers.fileno(), STEPPED)
                 continue
             else:
-                value = host.call(*requests.recv())
+                value = host.call(*calls.recv())
             answer = VALUE
         except BaseException as error:  # also an environment's sys.exit
             answer = ERROR
             value = as_failure(error)
-        os.write(answers, answer)
-        replies.send(value)
+        os.write(answers.fileno(), answer)
+        answers.send(value)
     if host is not None:
         host.envs.close()
+
+
+def poll_and_spin(poller: select.poll) -> list[tuple[int, int]]:
+    """The descriptors that are ready. Polls without sleeping for a while, then sleeps until one is.
+
+    A CPU core that sleeps takes long to wake up, above all on a virtual machine: two workers with
+    four LunarLanders each lost a third of their time to it. Between polls it yields the CPU core.
+    """
+    spin_until = time.monotonic() + SPIN_SECONDS
+    while time.monotonic() < spin_until:
+        if ready := poller.poll(0):
+            return ready
+        os.sched_yield()
+    return poller.poll(None)

@@ -13,8 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import EnvConfig, RunConfig
-from birl.envs.probes_episodes import Truncation
-from birl.envs.probes_one_step import NOTHING, ConstantReward, OneStep
+from birl.envs.probes import NOTHING, ConstantReward, OneStep, Truncation
 from birl.nets.critics import ActorCritics, critic_values
 from birl.nets.heads import ActionBounds
 from birl.rollouts.learning import Batch

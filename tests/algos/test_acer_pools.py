@@ -21,10 +21,9 @@ from birl.algos import acer
 from birl.asynchronous.actor_learner import ActorLearner, Work, make_work, open_actor_learner, run_worker_step
 from birl.asynchronous.parameters import State as SharedState
 from birl.asynchronous.parameters import Weights, WorkerResult, state_to_shared
-from birl.asynchronous.replay_cycle import Cycle, ReplayShare
-from birl.asynchronous.serial import SerialPool
-from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.config_json import from_json
+from birl.asynchronous.pool import SerialPool
+from birl.asynchronous.replay_learner import Cycle, ReplayShare
+from birl.config import ConfigError, EnvConfig, RunConfig, from_json
 from birl.envs.make import spaces_of
 from birl.nets.actor_q import DuelingActor, empty_behaviour
 from birl.nets.recurrent import CoreName

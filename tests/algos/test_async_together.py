@@ -12,8 +12,7 @@ import pytest
 
 from birl.algos import async_q
 from birl.algos.async_q import async_nstep_q, async_sarsa
-from birl.asynchronous.actor_learner import make_work
-from birl.asynchronous.exploration import final_exploration
+from birl.asynchronous.actor_learner import final_exploration, make_work
 from birl.asynchronous.parameters import WorkerResult, state_to_shared
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import spaces_of

@@ -15,9 +15,8 @@ import birl
 from birl import speed
 from birl.accel.numpy_acting import take_apart
 from birl.algos import ppo
-from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper
-from birl.config_json import to_json
-from birl.envs.compiled.pendulum import Pendulum
+from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper, to_json
+from birl.envs.compiled.classic import Pendulum
 from birl.registry import algorithm_named
 from birl.rollouts.source import HostSource
 from birl.run import checkpoint, directory, policy_file

@@ -13,7 +13,7 @@ import pytest
 
 from birl import ALGORITHMS
 from birl.algos import ppo
-from birl.config_json import from_json
+from birl.config import from_json
 from birl.registry import algorithm_named, supports
 from birl.run import checkpoint as checkpoints
 from birl.run.state_tensors import tensors_to_state

@@ -12,8 +12,7 @@ from gymnasium import spaces
 
 from birl import ALGORITHMS
 from birl.algos import a2c, ppo
-from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.config_json import from_json
+from birl.config import ConfigError, EnvConfig, RunConfig, from_json
 from birl.registry import algorithm_named
 from birl.run import checkpoint as checkpoints
 from birl.run.state_tensors import tensors_to_state

@@ -12,10 +12,11 @@ from birl.asynchronous.actor_learner import ActorLearner, Work
 from birl.asynchronous.parameters import (
     Layouts,
     SharedParameters,
+    State,
     Weights,
     WorkerResult,
-    new_shared_parameters,
     parameter_layout,
+    state_to_shared,
 )
 from birl.config import EnvConfig, RunConfig
 from birl.parts import ActorLearnerConfig
@@ -54,4 +55,6 @@ def make_adding(config: a3c.Config, size: int = ORDERS + 1) -> tuple[Work, Share
     n = config.learners.actor_learners
     vector = np.zeros(size, np.float32)
     keys = np.arange(2 * n, dtype=np.uint32).reshape(n, 2)
-    return work, new_shared_parameters(vector, vector, vector[:0], np.zeros((n, 1), np.float32), keys, 0, 0)
+    none = np.int64(0)
+    normalizer: PyTree = np.zeros((n, 1), np.float32)
+    return work, state_to_shared(State(vector, None, vector, normalizer, keys, none, none, none), layouts)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from birl.algos import a3c
-from birl.asynchronous.pool import open_pool
-from birl.asynchronous.report import combine_metrics
-from birl.asynchronous.serial import SerialPool
+from birl.asynchronous.parameters import combine_metrics
+from birl.asynchronous.pool import SerialPool, open_pool
 from birl.config import ConfigError, EnvConfig
 from birl.errors import NonFiniteError
 from tests.asynchronous.adding import make_adding, make_config
@@ -107,7 +106,7 @@ def test_environments_that_are_passed_in_are_refused_with_what_to_do_instead():
 
 
 def test_a_nan_is_reported_with_its_actor_learner():
-    work, shared = make_adding(make_config("serial", EnvConfig("birl/ProbeNaN-v0", num_envs=1), 2))
+    work, shared = make_adding(make_config("serial", EnvConfig("tests.envs.faulty:nan_observation", num_envs=1), 2))
     with (
         pytest.raises(NonFiniteError, match=r"actor-learner 0: observation of environment 0 is"),
         open_pool(work, shared, None) as pool,

@@ -7,7 +7,7 @@ import pytest
 
 from birl.algos import async_q
 from birl.algos.async_q import exploration_at
-from birl.asynchronous.exploration import final_exploration
+from birl.asynchronous.actor_learner import final_exploration
 from birl.config import ConfigError, RunConfig
 from birl.maths.schedules import linear
 

@@ -147,7 +147,10 @@ def test_an_environment_that_cannot_be_made_ends_the_run_at_once():
 
 def test_a_nan_ends_the_run_with_a_report():
     message = "actor-learner 0: observation of environment 0 is"
-    with make_pool(1, EnvConfig("birl/ProbeNaN-v0", num_envs=1)) as pool, pytest.raises(NonFiniteError, match=message):
+    with (
+        make_pool(1, EnvConfig("tests.envs.faulty:nan_observation", num_envs=1)) as pool,
+        pytest.raises(NonFiniteError, match=message),
+    ):
         pool.run(10**6)
 
 

@@ -35,9 +35,9 @@ from tests.run.processes import ENVIRONMENT, SECONDS
 
 pytest.importorskip("ray")
 
-from birl.asynchronous.ray import RayPool
+from birl.asynchronous.ray_pool import RayPool
 from birl.rollouts.ray_rollouts import RayCollector, joined, open_ray_actors
-from birl.workers.ray import OUT_OF_REACH, connected
+from birl.workers.ray_actors import OUT_OF_REACH, connected
 
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
@@ -218,7 +218,7 @@ def test_with_gsde_every_environment_of_an_actor_keeps_its_matrix_for_a_rollout(
 
 def test_an_error_in_an_actor_is_told_as_it_is_and_is_final_if_every_episode_hits_it(cluster, monkeypatch):
     memory, key = np.zeros((2, 1), np.float32), np.zeros(2, np.uint32)
-    config = EnvConfig("birl/ProbeNaN-v0", num_envs=2, ray_actors=1, ray_address=cluster.address)
+    config = EnvConfig("tests.envs.faulty:nan_observation", num_envs=2, ray_actors=1, ray_address=cluster.address)
     with open_ray_actors(config) as (actors, _):
         collector = RayCollector(config, actors, act, 64, memory)
         collector.start(1)
@@ -304,7 +304,7 @@ def test_a3c_goes_on_with_all_its_actor_learners_though_a_machine_dies(cluster):
 
 PARENT = """
 from tests.asynchronous.test_ray import COUNTING, make_adding, make_config
-from birl.asynchronous.ray import RayPool
+from birl.asynchronous.ray_pool import RayPool
 with RayPool(*make_adding(make_config("ray", COUNTING, 2)), None) as pool:
     pool.run(8)
     print(*[pid for pid, _ in pool.actors.places], flush=True)

@@ -12,7 +12,7 @@ pytest.importorskip("ale_py", reason="pip install '.[atari]'")
 
 from birl.algos import dqn
 from birl.config import AtariConfig, ConfigError, EnvConfig, RunConfig
-from birl.envs.area_scale import AreaScale
+from birl.envs.atari import AreaScale
 from birl.envs.make import episode_limit, make_env, make_envs, spaces_of
 
 FIVE = ["Pong", "Breakout", "Qbert", "SpaceInvaders", "Seaquest"]

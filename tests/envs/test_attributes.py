@@ -101,7 +101,7 @@ def test_a_worker_that_is_replaced_has_the_attributes():
     with make_envs(WAYS["in workers"], 0) as envs:
         envs.reset(0)
         envs.set_attribute("drift", 0.5)  # type: ignore[union-attr]
-        envs._supervisor.workers[0].kill()  # type: ignore[union-attr]
+        envs._supervisor.workers[0].program.kill()  # type: ignore[union-attr]
         with pytest.warns(UserWarning, match="began new episodes in a new process"):
             assert drifts(envs, 2) == [0.5, 0.5]
 

@@ -9,16 +9,14 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 from birl.algos import a3c, ppo
-from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper
-from birl.config_json import from_json, to_json
-from birl.envs import explain
+from birl.config import ConfigError, EnvConfig, RunConfig, Wrapper, from_json, name_of_function, to_json
+from birl.envs import registration as explain
 from birl.envs.atari import Atari
-from birl.envs.check import check_env
-from birl.envs.check_resume import try_envs
+from birl.envs.check.checking import check_env
+from birl.envs.check.trials import try_envs
 from birl.envs.make import episode_limit, make_env, make_envs, make_share
 from birl.envs.serial import SerialEnvs
 from birl.envs.wrappers import HideVelocities
-from birl.functions import name_of_function
 from birl.registry import validate
 from tests.envs.own import Remembering, Scaled, Walk, make_walk
 from tests.run.processes import ENVIRONMENT

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from birl import ALGORITHMS
 from birl.config import ConfigError, EnvConfig
-from birl.envs.check import check_env
+from birl.envs.check.checking import check_env
 from birl.registry import algorithm_named, algorithms_for
 from tests.envs.counting import Counting
 
@@ -239,9 +239,9 @@ def test_each_fault_is_found(kind, level, title, words):
 @pytest.mark.parametrize(
     ("env_id", "title", "words"),
     [
-        ("birl/ProbeNaN-v0", "observations", "after step 3 holds NaN"),
-        ("birl/ProbeInfinite-v0", "rewards", "number 3 is inf"),
-        ("birl/ProbeRaise-v0", "reset and step", "the simulator diverged ("),
+        ("tests.envs.faulty:nan_observation", "observations", "after step 3 holds NaN"),
+        ("tests.envs.faulty:infinite_reward", "rewards", "number 3 is inf"),
+        ("tests.envs.faulty:raising", "reset and step", "the simulator diverged ("),
         ("NoSuchThing-v0", "cannot be made", "not registered"),
     ],
 )

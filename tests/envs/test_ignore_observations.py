@@ -10,7 +10,7 @@ from gymnasium.vector import SyncVectorEnv
 import birl
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import make_env, make_envs, make_share, open_envs, spaces_of
-from birl.envs.observations import layout_of
+from birl.envs.outputs import layout_of
 from birl.envs.serial import SerialEnvs
 from tests.envs.own import Talking
 

@@ -6,7 +6,7 @@ import pytest
 from birl.algos import ppo
 from birl.config import EnvConfig, RunConfig
 from birl.envs.make import make_envs
-from birl.envs.observations import narrowed
+from birl.envs.outputs import narrowed
 
 pytest.importorskip("mujoco")
 pytest.importorskip("envpool")

@@ -155,7 +155,8 @@ def test_no_best_action_of_the_linear_quadratic_probe_reaches_the_bounds():
 
 
 @pytest.mark.parametrize(
-    ("env_id", "array"), [("birl/ProbeNaN-v0", "observations"), ("birl/ProbeInfinite-v0", "rewards")]
+    ("env_id", "array"),
+    [("tests.envs.faulty:nan_observation", "observations"), ("tests.envs.faulty:infinite_reward", "rewards")],
 )
 def test_faulty_environments_fail_at_the_given_step(env_id, array):
     with make_envs(EnvConfig(env_id, 2, kwargs={"at": 2}), 0) as envs:
@@ -165,7 +166,7 @@ def test_faulty_environments_fail_at_the_given_step(env_id, array):
 
 
 def test_the_raising_environment_raises():
-    with make_envs(EnvConfig("birl/ProbeRaise-v0", 2, kwargs={"at": 1}), 0) as envs:
+    with make_envs(EnvConfig("tests.envs.faulty:raising", 2, kwargs={"at": 1}), 0) as envs:
         envs.reset(0)
         with pytest.raises(RuntimeError, match="environment 0 raised in step: ValueError: the simulator diverged"):
             envs.step(np.zeros(2, int))
@@ -179,8 +180,6 @@ def test_registering_again_changes_nothing():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(
-    "env_id", sorted(set(PROBES) - {"birl/ProbeNaN-v0", "birl/ProbeInfinite-v0", "birl/ProbeRaise-v0"})
-)
+@pytest.mark.parametrize("env_id", sorted(PROBES))
 def test_probes_keep_gymnasiums_rules(env_id):
     gymnasium_check(make_env(EnvConfig(env_id)).unwrapped, skip_render_check=True)

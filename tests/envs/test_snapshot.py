@@ -13,9 +13,9 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from birl.config import EnvConfig
-from birl.envs.check_resume import try_envs
-from birl.envs.generators import generator_state, plain, set_generator_state
+from birl.envs.check.trials import try_envs
 from birl.envs.make import make_envs
+from birl.envs.native import generator_state, plain, set_generator_state
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
 from birl.errors import InexactResume
@@ -347,5 +347,5 @@ def test_a_trial_finds_no_problem_in_environments_that_can_be_replayed(config):
     ],
 )
 def test_a_trial_finds_environments_that_cannot_be_resumed_exactly(config, reason, monkeypatch):
-    monkeypatch.setattr("birl.envs.check_resume.TRIAL_SECONDS", 600.0)  # on a busy machine, too
+    monkeypatch.setattr("birl.envs.check.trials.TRIAL_SECONDS", 600.0)  # on a busy machine, too
     assert re.search(reason, try_envs(config).problem)

@@ -11,11 +11,19 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 
 from birl.config import ConfigError
-from birl.envs.observations import layout_of
+from birl.envs.actions import action_tree, flat_action, flat_mask, mask_of, own_actions
+from birl.envs.outputs import layout_of
 from birl.envs.serial import SerialEnvs
-from birl.envs.space_json import space_from_json, space_to_json
-from birl.envs.spaces import action_dtype, action_reader, action_shape, far_from_one, learnable_actions, mask_width
-from birl.envs.trees import action_tree, flat_action, flat_mask, mask_of, own_actions
+from birl.envs.spaces import (
+    action_dtype,
+    action_reader,
+    action_shape,
+    far_from_one,
+    learnable_actions,
+    mask_width,
+    space_from_json,
+    space_to_json,
+)
 from birl.presets import all_presets
 from tests.envs.counting import Counting
 from tests.envs.hybrid import ACTIONS, STATE

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from birl.envs.time_budget import TimeBudget
+from birl.envs.check.trials import TimeBudget
 
 
 @pytest.mark.parametrize(

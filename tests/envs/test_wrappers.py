@@ -10,9 +10,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from birl.config import ConfigError, EnvConfig
+from birl.config import ConfigError, EnvConfig, name_of_function
 from birl.envs.make import make_env, make_envs, open_envs
-from birl.functions import name_of_function
 from tests.envs.counting import DictCounting, MaskedCounting
 from tests.run.processes import ENVIRONMENT, SECONDS
 

@@ -11,8 +11,7 @@ import pytest
 import birl
 from birl.algos import a2c, dqn, ppo, sac
 from birl.cli.train_options import read_request, with_options
-from birl.config import EnvConfig, RunConfig, Wrapper
-from birl.config_json import to_json
+from birl.config import EnvConfig, RunConfig, Wrapper, to_json
 from birl.errors import CheckpointError
 from birl.lab.reproduce import commands_for, limits_of, option_words
 from birl.maths.schedules import exponential, linear, piecewise, schedule

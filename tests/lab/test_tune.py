@@ -214,7 +214,7 @@ def test_nothing_else_begins_in_the_directory_of_a_search(searched: Path) -> Non
 
 
 def test_a_function_of_this_process_is_refused_at_once(tmp_path: Path) -> None:
-    from birl.envs.compiled.cartpole import CartPole
+    from birl.envs.compiled.classic import CartPole
 
     with pytest.raises(ConfigError, match="a function that only this process has, and a search uses other processes"):
         birl.tune("ppo", make_env=lambda: CartPole(), backend="compiled", trials=1, run_dir=tmp_path / "search")

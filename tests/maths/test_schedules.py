@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.checks import highest, lowest
+from birl.limits import highest, lowest
 from birl.maths.schedules import (
     Schedule,
     constant,

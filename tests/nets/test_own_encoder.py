@@ -9,8 +9,7 @@ from gymnasium import spaces
 
 from birl.accel.setup import MOST_PRODUCTS_OF_ONE_THREAD, work_size
 from birl.algos import a3c, acer, dqn, ppo, sac
-from birl.config import ConfigError, EnvConfig
-from birl.config_json import from_json, to_json
+from birl.config import ConfigError, EnvConfig, from_json, to_json
 from birl.nets.encoders import OwnEncoder, make_encoder
 from tests.nets import own_encoders
 

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from birl.envs.actions import action_clipper
-from birl.envs.probes import ActionMask, Faulty, OneStep
+from birl.envs.probes import ActionMask, OneStep
 from birl.envs.serial import SerialEnvs
 from birl.envs.vector import VectorAdapter
 from birl.errors import NonFiniteError
@@ -20,6 +20,7 @@ from birl.rollouts.finite import check_finite, check_finite_metrics
 from birl.rollouts.source import Collector
 from birl.types import Action, Snapshot
 from tests.envs.counting import Counting, DictCounting, counting_functions
+from tests.envs.faulty import Faulty
 
 SHAPES = [(5, 100), (100, 4), (3, 3)]  # (goal, limit): ends by reaching, by being cut, by whichever comes first
 NO_POLICY = None

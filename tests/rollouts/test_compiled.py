@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 from birl.algos import a2c, dpg, ppo, qac, reinforce, trpo
-from birl.config import ConfigError, EnvConfig, RunConfig
+from birl.config import ConfigError, EnvConfig, RunConfig, name_of_function
 from birl.envs.compiled.copies import CompiledCopies
-from birl.envs.observations import layout_of
+from birl.envs.outputs import layout_of
 from birl.errors import NonFiniteError
-from birl.functions import name_of_function
 from birl.rollouts.chunks import Pace, chunk_program, collector_of
 from birl.rollouts.compiled import CompiledCollector, ring_metrics
 from birl.rollouts.episode_stats import EpisodeStats

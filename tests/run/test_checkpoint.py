@@ -16,8 +16,7 @@ import pytest
 
 import birl
 from birl.algos import dqn, ppo
-from birl.config import EnvConfig, RunConfig
-from birl.config_json import from_json
+from birl.config import EnvConfig, RunConfig, from_json
 from birl.envs.make import make_envs, spaces_of
 from birl.errors import CheckpointError, NonFiniteError, UnreadableError
 from birl.maths.count import count_of

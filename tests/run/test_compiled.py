@@ -12,8 +12,7 @@ from gymnasium import spaces
 
 import birl
 from birl.algos import ppo
-from birl.compiled_ids import CLASSIC
-from birl.config import ConfigError, EnvConfig
+from birl.config import CLASSIC, ConfigError, EnvConfig
 from birl.envs.make import make_env
 from birl.presets import all_presets
 from birl.registry import supports, validate

@@ -90,7 +90,7 @@ def test_lanes_whose_process_was_killed_are_named(group: Path, tmp_path: Path) -
 
 
 def test_lanes_with_a_function_of_the_script_take_turns_in_this_process(tmp_path: Path) -> None:
-    from birl.envs.compiled.cartpole import CartPole
+    from birl.envs.compiled.classic import CartPole
 
     made: list[int] = []
 

@@ -14,7 +14,6 @@ import pytest
 import birl as api
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.envs.probes import PROBES, Faulty
 from birl.errors import NonFiniteError
 from birl.nets.models import make_actor_critic
 from birl.parts import ActionConfig, NetworkConfig
@@ -25,6 +24,7 @@ from birl.run.evaluate import evaluate_policy
 from birl.run.policy import make_policy
 from birl.settings import places_of
 from birl.workers import faults
+from tests.envs.faulty import Faulty
 from tests.envs.troubled import RAISED_AT
 from tests.run.processes import birl, call, call_well, metric_rows
 
@@ -83,8 +83,8 @@ def assert_last_checkpoint_is_kept(run: Path, said: str) -> None:
 @pytest.mark.parametrize(
     ("env_id", "report"),
     [
-        ("birl/ProbeNaN-v0", "observation of environment 0 is nan at step"),
-        ("birl/ProbeInfinite-v0", "reward of environment 0 is inf at step"),
+        ("tests.envs.faulty:nan_observation", "observation of environment 0 is nan at step"),
+        ("tests.envs.faulty:infinite_reward", "reward of environment 0 is inf at step"),
     ],
 )
 def test_a_nan_from_the_environment_stops_the_run_with_a_report_and_keeps_the_last_checkpoint(env_id, report, tmp_path):
@@ -99,16 +99,13 @@ def test_a_nan_from_the_environment_stops_the_run_with_a_report_and_keeps_the_la
     assert not (run / "summary.json").exists()
 
 
-def test_a_nan_in_an_evaluation_stops_the_run_too(tmp_path, monkeypatch):
+def test_a_nan_in_an_evaluation_stops_the_run_too(tmp_path):
     """The fault comes after the steps of training, but within those of the evaluation."""
-    monkeypatch.setitem(PROBES, "birl/ProbeInfinite-v0", (Faulty, {"fault": "infinite reward", "at": 2}))
-    gym.registry.pop("birl/ProbeInfinite-v0", None)
     config = small_config("birl/ProbeConstant-v0", tmp_path)
     state = ppo.init(config, Faulty.observation_space, Faulty.action_space)
     policy = make_policy(config, state, Faulty.observation_space, Faulty.action_space)
     with pytest.raises(NonFiniteError, match="reward of environment 0 is inf at step 2 of an evaluation episode"):
-        evaluate_policy(policy, EnvConfig("birl/ProbeInfinite-v0"), episodes=3, seed=0)
-    gym.registry.pop("birl/ProbeInfinite-v0", None)
+        evaluate_policy(policy, EnvConfig("tests.envs.faulty:infinite_reward", kwargs={"at": 2}), episodes=3, seed=0)
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run_and_its_update_is_thrown_away(tmp_path):
@@ -167,7 +164,7 @@ def test_a_network_of_ones_own_that_gives_nan_is_reported(tmp_path):
 def test_a_run_stopped_by_a_nan_goes_on_from_its_last_checkpoint(tmp_path):
     """The environments count to the fault again, so the run gets further and stops again."""
     run = tmp_path / "run"
-    call("train", "ppo", "birl/ProbeNaN-v0", *SMALL, "--kwargs", "at", 100, "--run-dir", run)
+    call("train", "ppo", "tests.envs.faulty:nan_observation", *SMALL, "--kwargs", "at", 100, "--run-dir", run)
     first = metric_rows(run)
     code, said = call("resume", run)
     assert code == 3
@@ -178,7 +175,7 @@ def test_a_run_stopped_by_a_nan_goes_on_from_its_last_checkpoint(tmp_path):
 
 def test_an_environment_that_raises_is_named_and_keeps_its_own_traceback(tmp_path):
     finished = birl(
-        "train", "ppo", "birl/ProbeRaise-v0", *SMALL, "--kwargs", "at", 100, "--run-dir", "run", cwd=tmp_path
+        "train", "ppo", "tests.envs.faulty:raising", *SMALL, "--kwargs", "at", 100, "--run-dir", "run", cwd=tmp_path
     )
     assert finished.returncode == 1
     assert "RuntimeError: environment 0 raised in step: ValueError: the simulator diverged" in finished.stderr

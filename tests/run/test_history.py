@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 import birl
-from birl.config import ConfigError
-from birl.config_json import to_json
+from birl.config import ConfigError, to_json
 from birl.errors import UnreadableError
 from birl.maths.schedules import Schedule, format
 from birl.run import history

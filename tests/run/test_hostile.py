@@ -19,7 +19,7 @@ from safetensors.numpy import save as save_tensors
 import birl
 from birl.algos import a3c, ddpg, dpg, ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.envs.space_json import space_from_json
+from birl.envs.spaces import space_from_json
 from birl.errors import CheckpointError, RunDirectoryError
 from birl.nets.allowance import limited_by
 from birl.registry import algorithm_named, name_of

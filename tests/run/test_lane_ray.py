@@ -113,7 +113,7 @@ def test_files_are_replaced_and_old_checkpoints_removed(group, tmp_path):
 
 
 def test_what_a_task_tells_is_heard_while_it_runs_and_so_is_the_signal_there(cluster):
-    from birl.workers.ray import run_tasks
+    from birl.workers.ray_actors import run_tasks
 
     heard: list[tuple[int, int]] = []
 

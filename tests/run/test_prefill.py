@@ -10,7 +10,7 @@ import pytest
 import birl
 from birl.algos import dqn, td3
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.envs.probes_one_step import right_action
+from birl.envs.probes import right_action
 from birl.run.checkpoint_folder import numbered
 from birl.run.loop import Run
 from tests.run.processes import assert_same_run, call, call_well, metric_rows

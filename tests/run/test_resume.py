@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from birl.envs.check_resume import Trial
+from birl.envs.check.trials import Trial
 from birl.envs.serial import SerialEnvs
 from birl.run.checkpoint_folder import numbered
 from tests.run.processes import ENVIRONMENT, assert_same_run, call, call_well, end_of, metric_rows, succeed

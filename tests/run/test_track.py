@@ -18,8 +18,7 @@ from tensorboard.plugins.hparams import metadata
 
 from birl import ALGORITHMS
 from birl.algos import ppo
-from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.config_json import to_json
+from birl.config import ConfigError, EnvConfig, RunConfig, to_json
 from birl.maths.schedules import linear
 from birl.run.metric_names import COMMON, Alias, aliases_of, rename
 from birl.run.tensorboard import TensorBoardSink

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from birl.config import ConfigError, EnvConfig
+from birl.envs.actions import flat_action
 from birl.envs.make import make_env, make_envs
 from birl.envs.serial import SerialEnvs
 from birl.envs.spaces import is_composite
-from birl.envs.trees import flat_action
 from birl.errors import EnvError
 from birl.types import Snapshot
 from birl.workers import faults

@@ -1,6 +1,6 @@
 """Programs that run to their end, and the signals that are passed on to them."""
 
-from birl.workers.programs import SignalRelay
+from birl.workers.child import SignalRelay
 
 
 class Receiver:

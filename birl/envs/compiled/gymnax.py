@@ -18,10 +18,26 @@ import numpy as np
 from gymnasium import spaces
 
 from birl.config import ConfigError, require
-from birl.envs.compiled.pictures import picture_of_grid
 from birl.types import Array, PyTree
 
 NO_LIMIT = np.iinfo(np.int32).max  # steps
+SIDE = 240  # pixels of the longer side of a picture, at least
+EMPTY = (24, 24, 32)  # the colour of a cell with nothing in it
+COLORS = np.array(  # of the channels; they repeat after ten
+    [
+        (31, 119, 180),
+        (255, 127, 14),
+        (44, 160, 44),
+        (214, 39, 40),
+        (148, 103, 189),
+        (140, 86, 75),
+        (227, 119, 194),
+        (160, 160, 160),
+        (188, 189, 34),
+        (23, 190, 207),
+    ],
+    np.uint8,
+)
 
 
 @runtime_checkable
@@ -29,7 +45,7 @@ class Truncates(Protocol):
     """An environment of gymnax 1.0: `step_env` returns `terminated`, without the time limit."""
 
     def is_truncated(self, state: Any, params: Any) -> Array:
-        """Whether the episode is cut here."""
+        """True if the episode is truncated here."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -113,7 +129,20 @@ def _space(space: Any) -> gym.Space:
 
 
 def _quiet(function: Callable[..., Any], *inputs: Any) -> Any:
-    """What a function of gymnax returns, without JAX's warnings about types in gymnax's code."""
+    """Call a function of gymnax without JAX's warnings about types in gymnax's code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return function(*inputs)
+
+
+def picture_of_grid(grid: np.ndarray) -> np.ndarray:
+    """[height, width, 3] bytes: a square for each cell of [rows, columns, channels].
+
+    Its colour is that of the first channel that is not 0 there.
+    """
+    rows, columns, channels = grid.shape
+    filled = grid > 0
+    palette = np.concatenate([np.array([EMPTY], np.uint8), COLORS[np.arange(channels) % len(COLORS)]])
+    cells = palette[np.where(filled.any(axis=2), filled.argmax(axis=2) + 1, 0)]
+    size = max(1, -(-SIDE // max(rows, columns)))
+    return cells.repeat(size, axis=0).repeat(size, axis=1)

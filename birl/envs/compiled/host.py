@@ -3,7 +3,6 @@
 Training does not use these: there acting, stepping and learning are one program.
 """
 
-import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
@@ -16,11 +15,9 @@ from gymnasium import spaces
 from birl.config import EnvConfig, require
 from birl.envs import snapshot as snapshots
 from birl.envs.compiled.copies import CompiledCopies, Copies, copies_of
-from birl.envs.compiled.find import maker_of
 from birl.envs.compiled.interface import CompiledEnv, HasActionMask, HasFrameRate, HasRender
-from birl.envs.explain import errors_explained
+from birl.envs.registration import errors_explained, maker_of
 from birl.envs.spaces import MASK, action_reader, mask_width
-from birl.errors import InexactResume
 from birl.types import Array, PyTree, Snapshot, Step
 
 TIER = "compiled"  # of a snapshot: the arrays of all copies
@@ -48,7 +45,7 @@ class One(NamedTuple):
 
 
 def new_programs(config: EnvConfig) -> Programs:
-    """Programs that are compiled anew when they are first called."""
+    """Programs that are compiled when they are first called."""
     copies = copies_of(config)
     env = copies.env
 
@@ -98,7 +95,7 @@ class CompiledEnvs:
     def reset(self, seed: int) -> tuple[PyTree, np.ndarray | None]:
         """First observations and action masks."""
         self._seed = seed
-        self.fresh, self.restore_problem = snapshots.describe([""] * self.num_envs)
+        snapshots.note_problems(self, [""] * self.num_envs)
         self._now = self.programs.reset(_key(seed))
         return self._on_host(self._now)
 
@@ -119,20 +116,14 @@ class CompiledEnvs:
     def restore(self, snapshot: Snapshot) -> tuple[PyTree, np.ndarray | None]:
         """Observations and masks as in the snapshot; of other environments, those of a reset."""
         if snapshot.values.get("tier") != TIER:
-            seed, reason = snapshots.fresh_start(snapshot)
-            start = self.reset(seed)
-            self.fresh, self.restore_problem = snapshots.describe([reason] * self.num_envs)
-            warnings.warn(self.restore_problem, InexactResume, stacklevel=2)
-            return start
+            return snapshots.begin_new_episodes(self, snapshot)
         template = jax.eval_shape(self.programs.reset, _key(0))
         wanted = _named(template)
-        saved = len(snapshot.arrays["copies.ended"])
-        if saved != self.num_envs:
-            raise ValueError(f"the snapshot has {saved} environments, not {self.num_envs}; use its num_envs")
+        snapshots.require_same_number(len(snapshot.arrays["copies.ended"]), self)
         if missing := wanted.keys() - snapshot.arrays.keys():
             raise ValueError(f"the snapshot has no {min(missing)}: it is of another environment")
         self._seed = snapshot.values["seed"]
-        self.fresh, self.restore_problem = snapshots.describe([""] * self.num_envs)
+        snapshots.note_problems(self, [""] * self.num_envs)
         leaves = [jax.numpy.asarray(snapshot.array_like(name, like)) for name, like in wanted.items()]
         self._now = now = jax.tree.unflatten(jax.tree.structure(template), leaves)
         return self._on_host(now)

@@ -1,7 +1,7 @@
-"""What a compiled environment is: spaces and two pure functions, for JAX to compile.
+"""The interface of compiled environments: spaces and two pure functions, for JAX to compile.
 
 Birl makes many copies of it, resets them, counts their steps, gives them random keys, and keeps the
-statistics. So an environment says only how one copy begins and how it goes on.
+statistics. So an environment defines only how one copy begins and steps.
 """
 
 from typing import Any, Protocol, runtime_checkable

@@ -15,8 +15,7 @@ from gymnasium import spaces
 
 from birl import __version__
 from birl.config import ConfigError, require
-from birl.envs.space_json import space_to_json
-from birl.envs.spaces import action_shape, first_value, mask_width, name_of, shown, walk, width_of
+from birl.envs.spaces import action_shape, first_value, mask_width, name_of, shown, space_to_json, walk, width_of
 from birl.errors import printable
 from birl.lab.exporting.nodes import Inliner, Node, Noise, needed_nodes, nodes_of
 from birl.nets.images import plain_encoders

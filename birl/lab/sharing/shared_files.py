@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from birl.config import require
-from birl.config_json import to_json
+from birl.config import require, to_json
 from birl.errors import CheckpointError
 from birl.run.changes import Change
 from birl.run.checkpoint import LARGEST_JSON, load

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from birl.config import require
-from birl.config_json import from_json, hints_of, to_json
+from birl.config import from_json, hints_of, require, to_json
 from birl.errors import CheckpointError
 from birl.registry import validate
 from birl.run.files import read_json, write_json

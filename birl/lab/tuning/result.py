@@ -7,8 +7,7 @@ luck. So the winner is trained again on seeds that the search has not seen.
 from pathlib import Path
 from typing import Any
 
-from birl.config import ConfigError
-from birl.config_json import to_json
+from birl.config import ConfigError, to_json
 from birl.errors import CheckpointError
 from birl.lab.comparison import compare, verdict_text
 from birl.lab.tuning.halving import ranked

@@ -15,15 +15,13 @@ from typing import Any, Literal
 import gymnasium as gym
 from gymnasium import spaces
 
-from birl.compiled_ids import is_compiled
-from birl.config import ConfigError, require
-from birl.config_json import from_json, hints_of
+from birl.config import ConfigError, from_json, hints_of, is_compiled, require
 from birl.envs.spaces import holds_pixels, is_image, walk
+from birl.errors import suggest_setting
 from birl.registry import name_of
 from birl.run.configure import with_settings
 from birl.search import EITHER, Choices, Dimension, LogRange, Range, SearchSpace
 from birl.settings import declared_search, flat_settings, places_of, replaced
-from birl.suggestions import suggest_setting
 
 NUMBER = r"[-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 BETWEEN = re.compile(rf"\s*({NUMBER})\s*:\s*({NUMBER})\s*")  # LOW:HIGH

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from birl.config import ConfigError
-from birl.config_json import to_json
+from birl.config import ConfigError, to_json
 from birl.errors import install_extra
 from birl.lab.tuning.journal import SearchState, Trial
 from birl.lab.tuning.plan import Candidate, TunePlan, is_in, point_json

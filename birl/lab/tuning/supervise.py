@@ -13,8 +13,8 @@ from birl.lab.tuning.journal import Journal, process_name, waiting_for
 from birl.run.files import PARTIAL, make_directory, open_to_append
 from birl.run.lane_processes import POLL_SECONDS, lane_variables, last_words
 from birl.run.lane_ray import SIGNAL_SECONDS
+from birl.workers.child import Program, SignalRelay, describe_exit, start_program
 from birl.workers.faults import Failure
-from birl.workers.programs import Program, SignalRelay, describe_exit, start_program
 
 LOGS = "logs"
 MOST_DEATHS = 20  # of workers that did nothing in between, before the search gives up
@@ -122,7 +122,7 @@ def run_on_ray(
     address: str, directory: Path, jobs: int, trust: bool, signals: Sequence[int], progress: Callable[[], int]
 ) -> Iterator[int]:
     """As `run_here`, with a task of the cluster for each worker; all must see the directory."""
-    from birl.workers.ray import run_tasks  # which needs an extra
+    from birl.workers.ray_actors import run_tasks  # which needs an extra
 
     token = f"{PARTIAL}{secrets.token_hex(8)}"
     (directory / token).touch()

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, require
-from birl.env_checks import require_importable
-from birl.envs.by_name import MakeEnv
-from birl.envs.make import spaces_of
+from birl.envs.make import MakeEnv, require_importable, spaces_of
 from birl.lab.tuning.halving import Over, next_step
 from birl.lab.tuning.journal import Journal, SearchState, waiting_for
 from birl.lab.tuning.plan import (
@@ -43,7 +41,7 @@ from birl.run.group_plan import plan_group
 from birl.run.group_summary import make_group_summary
 from birl.run.open_directory import staying_in_place
 from birl.run.signals import Interrupted, caught_signals
-from birl.workers.programs import usable_cpus
+from birl.workers.child import usable_cpus
 
 
 def tune(

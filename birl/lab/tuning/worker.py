@@ -18,8 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
-from birl.compiled_ids import is_compiled
-from birl.config import ConfigError
+from birl.config import ConfigError, is_compiled
 from birl.errors import CheckpointError
 from birl.lab.tuning.halving import Begin, Choose, Close, Job, Over, Promote, Wait, next_step, time_of_job
 from birl.lab.tuning.journal import (

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 import birl
 from birl.config import EnvConfig
-from birl.envs.check import check_env
+from birl.envs.check.checking import check_env
 from tests.envs.compiled.counting import DictCounting, Pulled
 from tests.envs.own import Walk
 from tests.run.processes import call, call_well

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from birl.config import EnvConfig
-from birl.envs.compiled.check import require_compiles
-from birl.envs.compiled.find import CLASSIC, make_compiled
+from birl.config import CLASSIC, EnvConfig
+from birl.envs.compiled.copies import require_compiles
+from birl.envs.registration import make_compiled
 
 NEAR = 1e-5
 KEY = jax.random.PRNGKey(0)

@@ -7,10 +7,10 @@ import pytest
 from gymnasium import spaces
 
 from birl.config import ConfigError, EnvConfig
-from birl.envs.compiled.cartpole import CartPole
-from birl.envs.compiled.check import require_compiles
-from birl.envs.compiled.find import make_compiled
+from birl.envs.compiled.classic import CartPole
+from birl.envs.compiled.copies import require_compiles
 from birl.envs.compiled.interface import HasRender
+from birl.envs.registration import make_compiled
 from tests.envs.compiled.lessons import first_end, play_id, require_same_for_same_key
 
 gymnax = pytest.importorskip("gymnax")

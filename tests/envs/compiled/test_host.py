@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 
-from birl.compiled_ids import CLASSIC
-from birl.config import ConfigError, EnvConfig
-from birl.envs.check_resume import check_resume, try_envs
+from birl.config import CLASSIC, ConfigError, EnvConfig
+from birl.envs.check.trials import check_resume, try_envs
 from birl.envs.compiled.host import CompiledEnvs, CompiledGymEnv, new_programs, programs_of
 from birl.envs.make import episode_limit, make_env, make_envs, spaces_of
 from birl.envs.serial import SerialEnvs
@@ -180,7 +179,7 @@ def test_a_program_is_compiled_once_in_a_process_and_anew_where_its_settings_dif
 
 
 def test_compiled_environments_always_resume_exactly_so_nothing_is_tried(monkeypatch):
-    monkeypatch.setattr("birl.envs.check_resume.make_envs", None)
+    monkeypatch.setattr("birl.envs.check.trials.make_envs", None)
     for config in (settings("Counting"), EnvConfig("CartPole-v1", backend="compiled")):
         assert try_envs(config).problem == ""
         assert [finding.level for finding in check_resume(config)] == ["ok"]

@@ -7,9 +7,8 @@ import pytest
 from gymnasium import spaces
 
 from birl.config import ConfigError, EnvConfig
-from birl.envs.compiled.check import require_compiles
-from birl.envs.compiled.copies import copies_of
-from birl.envs.compiled.find import make_compiled
+from birl.envs.compiled.copies import copies_of, require_compiles
+from birl.envs.registration import make_compiled
 from tests.envs.compiled.lessons import first_end, play_id, require_same_for_same_key
 
 pytest.importorskip("jumanji")

@@ -9,8 +9,8 @@ import pytest
 
 from birl.config import ConfigError, EnvConfig
 from birl.envs.compiled.copies import copies_of
-from birl.envs.compiled.find import make_compiled
 from birl.envs.compiled.memory_grid import BLUE, MIDDLE, RED, MemoryGrid, MemoryGridState
+from birl.envs.registration import make_compiled
 
 KEY = jax.random.PRNGKey(0)
 UP, DOWN, LEFT, RIGHT = range(4)

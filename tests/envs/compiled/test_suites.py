@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from birl.compiled_ids import SUITES
-from birl.config import ConfigError, EnvConfig
-from birl.envs.compiled.find import make_compiled
+from birl.config import SUITES, ConfigError, EnvConfig
 from birl.envs.compiled.host import programs_of
-from birl.envs.explain import EXTRAS
+from birl.envs.registration import EXTRAS, make_compiled
 
 ROOT = Path(__file__).parents[3]
 MODULES = {suite: "mujoco_playground" if suite == "playground" else suite for suite in SUITES}

@@ -1,32 +1,55 @@
-"""Checks by playing random actions: seeds, rewards, observations, ends of episodes, speed."""
+"""Checks by stepping environments: seeds, random play, and whether a run can be resumed exactly."""
 
 import time
+import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from birl.compiled_ids import is_compiled
-from birl.config import EnvConfig
-from birl.envs.findings import Finding, error, ok, warning
-from birl.envs.make import episode_limit
-from birl.envs.sampling import sample_actions
-from birl.envs.snapshot import same_tree
+from birl.config import EnvConfig, is_compiled
+from birl.envs.actions import sample_actions
+from birl.envs.check.answers import Finding, error, new_tried_envs, ok, tried_envs, warning
+from birl.envs.compiled.host import programs_of
+from birl.envs.make import episode_limit, make_envs, spare
+from birl.envs.snapshot import EACH, REPLAY, same_tree
 from birl.envs.spaces import holds_pixels, mask_width, shown
-from birl.envs.time_budget import TimeBudget
-from birl.envs.tried import new_tried_envs, tried_envs
 from birl.types import Envs, Step
 
 PLAY_STEPS = 10_000  # random steps until an episode must have ended
 PLAY_SECONDS = 5.0  # of CPU time
 SCALE = 10.0  # observations beyond ± this slow down learning
 REWARD_SCALE = 1000.0  # and rewards beyond ± this
+TRIAL_ENVS = 4
+TRIAL_ROUNDS = 3  # with 4 environments; with fewer there are more rounds
+TRIAL_STEPS = 60  # before and after a snapshot
+TRIAL_HOLD = 8  # steps for which an action is repeated
+TRIAL_SECONDS = 5.0  # of CPU time: the trial stops then, because a simulator may be slow
+PATIENCE = 12  # wall time over CPU time, on a busy machine
+
+
+class TimeBudget:
+    """A number of CPU seconds, so that other programs on the machine do not shorten a check.
+
+    A simulator that waits uses no CPU time: the wall time is limited too, to 12 times as much.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._cpu_began = time.process_time()
+        self._wall_began = time.monotonic()
+
+    def is_left(self) -> bool:
+        """True if there is time for another step."""
+        cpu = time.process_time() - self._cpu_began
+        wall = time.monotonic() - self._wall_began
+        return cpu < self.seconds and wall < PATIENCE * self.seconds
 
 
 def check_seeding(config: EnvConfig) -> list[Finding]:
-    """Whether equal seeds give equal trajectories, and different seeds different ones."""
+    """Check that equal seeds give equal trajectories, and different seeds different ones."""
     config = replace(config, num_envs=2)
     with tried_envs(config, 0) as envs, new_tried_envs(config, 0) as others:
         first, again, other = _trajectory(envs, 0), _trajectory(others, 0), _trajectory(envs, 1)
@@ -45,7 +68,7 @@ def check_seeding(config: EnvConfig) -> list[Finding]:
 
 
 def check_play(config: EnvConfig) -> list[Finding]:
-    """What happens with random actions: rewards, observations, ends of episodes, speed."""
+    """Check rewards, observations, ends of episodes and speed with random actions."""
     with tried_envs(replace(config, num_envs=1), 0) as envs:
         first, masks = envs.reset(0)
         first_masks = masks
@@ -72,7 +95,7 @@ def check_play(config: EnvConfig) -> list[Finding]:
 
 
 def _check_bounds(space: gym.Space, observations: list[Any]) -> list[Finding]:
-    """Whether observations lie in their space, with one environment."""
+    """Check that the observations of one environment lie in their space."""
     for t, each in enumerate(observations):
         single = {name: array[0] for name, array in each.items()} if isinstance(each, dict) else each[0]
         if not space.contains(single):
@@ -83,7 +106,7 @@ def _check_bounds(space: gym.Space, observations: list[Any]) -> list[Finding]:
 
 
 def _check_masks(space: gym.Space, masks: np.ndarray | None) -> list[Finding]:
-    """Whether the environment gives action masks, if its actions can be masked."""
+    """Report the action masks of an environment whose actions can be masked."""
     if masks is not None:
         text = f"found: {masks[0].sum()} of {masks[0].size} choices are allowed at the first observation"
         return [ok("action masks", text)]
@@ -146,3 +169,81 @@ def _trajectory(envs: Envs, seed: int, length: int = 100) -> list[Any]:
         steps.append(envs.step(sample_actions(envs, masks)))
         masks = steps[-1].action_masks
     return steps
+
+
+def check_resume(config: EnvConfig) -> list[Finding]:
+    """Check that environments restored from a snapshot continue as the originals do."""
+    if is_compiled(config):
+        return [ok("exact resume", "the state of a compiled environment is arrays, which a checkpoint holds")]
+    config = _trial_config(config)
+    with make_envs(config, 0) as envs, make_envs(config, 1) as others:
+        problem = _restore_trial(envs, others)
+    if problem:
+        text = f"a resumed run will differ from an uninterrupted one: {problem}"
+        return [warning("exact resume is not possible", text)]
+    return [ok("exact resume", "environments restored from a snapshot went on exactly as the originals")]
+
+
+class Trial(NamedTuple):
+    """The result of a trial of a run's environments before training."""
+
+    problem: str  # why a run in them cannot be resumed exactly; "" if nothing was found
+    masks: bool | None  # whether they give action masks; None: the trial failed
+
+
+def try_envs(config: EnvConfig) -> Trial:
+    """Try environments like these.
+
+    Environments that are restored by replaying their episodes are tried, and those inside a user's
+    wrappers. Any other state that is copied needs no trial, and environments that cannot be
+    saved say so themselves. The state of compiled ones is arrays.
+    """
+    if is_compiled(config):
+        return Trial("", programs_of(config).copies.gives_masks)
+    config = _trial_config(config)
+    masks: bool | None = None
+    try:
+        with make_envs(config, 0) as envs:
+            masks = envs.reset(0)[1] is not None
+            tier = envs.snapshot().values.get("tier")
+            if tier != REPLAY and not (tier == EACH and config.wrappers):
+                return Trial("", masks)
+            with make_envs(config, 1) as others:
+                return Trial(_restore_trial(envs, others), masks)
+    except Exception as error:
+        return Trial(f"a trial in spare environments raised {type(error).__name__}: {error}", masks)
+
+
+def _trial_config(config: EnvConfig) -> EnvConfig:
+    """The config with few environments, because each is made twice and a simulator may be large.
+
+    They run in a worker if the run has workers: there a step may crash or hang.
+    """
+    return spare(config, min(config.num_envs, TRIAL_ENVS), workers=1)
+
+
+def _restore_trial(envs: Envs, others: Envs) -> str:
+    """Restore `others` from `envs` and step both; the first difference, or ""."""
+    budget = TimeBudget(TRIAL_SECONDS)
+    envs.action_space.seed(0)
+    envs.reset(0)  # once more than the others, which are new, as in a resumed run
+    for seed in range(TRIAL_ENVS * TRIAL_ROUNDS // envs.num_envs):
+        masks = envs.reset(seed)[1]
+        for t in range(2 * TRIAL_STEPS):
+            if masks is not None or t % TRIAL_HOLD == 0:  # repeated actions lead further
+                actions = sample_actions(envs, masks)
+            if t == TRIAL_STEPS:
+                snapshot = envs.snapshot()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    others.restore(snapshot)
+                if others.restore_problem:
+                    return snapshot.reason or others.restore_problem.partition("; ")[2]
+            step = envs.step(actions)
+            masks = step.action_masks
+            if t >= TRIAL_STEPS and not same_tree(step, others.step(actions)):
+                wrong = "after a restore it stepped differently from the original"
+                return f"{wrong}: it keeps state from one episode to the next"
+            if not budget.is_left():
+                return ""
+    return ""

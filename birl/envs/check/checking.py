@@ -5,24 +5,17 @@ from dataclasses import replace
 
 import gymnasium as gym
 
-from birl.compiled_ids import is_compiled
-from birl.config import ConfigError, EnvConfig, require
-from birl.envs.by_name import MakeEnv
-from birl.envs.check_compiled import check_compiled
-from birl.envs.check_interface import check_actions, check_interface
-from birl.envs.check_play import check_play, check_seeding
-from birl.envs.check_resume import check_resume
+from birl.config import ConfigError, EnvConfig, is_compiled, name_of_function, require
+from birl.envs.check.answers import Finding, check_actions, check_compiled, check_interface, error, tried_envs, warning
+from birl.envs.check.trials import check_play, check_resume, check_seeding
 from birl.envs.compiled.interface import CompiledEnv
-from birl.envs.findings import Finding, error, warning
-from birl.envs.make import spare
+from birl.envs.make import MakeEnv, spare
 from birl.envs.registration import newer_version
-from birl.envs.tried import tried_envs
 from birl.errors import EnvError, cut
-from birl.functions import name_of_function
 
 
 def check_env(config: str | EnvConfig | MakeEnv) -> list[Finding]:
-    """What making, resetting, stepping, seeding and restoring the environment showed.
+    """Findings from making, resetting, stepping, seeding and restoring the environment.
 
     `config` may be an environment's id, or a class or function that makes it. Everything runs in
     this process.
@@ -64,7 +57,7 @@ def _config_of(given: str | EnvConfig | MakeEnv) -> EnvConfig:
 
 
 def _makes_compiled(make: MakeEnv) -> bool:
-    """Whether a class or function makes a compiled environment; if it raises, a check says so."""
+    """True if a class or function makes a compiled environment; if it raises, a check says so."""
     try:
         env = make()
     except Exception:
@@ -73,7 +66,7 @@ def _makes_compiled(make: MakeEnv) -> bool:
 
 
 def _run(check: Callable[[EnvConfig], list[Finding]], config: EnvConfig) -> tuple[list[Finding], bool]:
-    """What a check found, and whether the environment is too broken to go on.
+    """The findings of a check, and True if the environment is too broken for more checks.
 
     It is if the check raised, or if reset or step break Gymnasium's rules.
     """

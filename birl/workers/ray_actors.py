@@ -19,9 +19,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from birl.config import ConfigError, require
 from birl.errors import install_extra
-from birl.workers.child import as_failure
-from birl.workers.faults import Failure
-from birl.workers.process import ONE_THREAD
+from birl.workers.faults import Failure, as_failure
+from birl.workers.supervisor import ONE_THREAD
 
 # Ray prints 20 lines about each lost actor or machine; a Fault says it in one. Ray reads this when
 # it is imported.
@@ -209,7 +208,7 @@ def cause_of(problem: Exception) -> str:
 
 
 def machine_died(failure: Failure) -> bool:
-    """Whether the whole machine has failed, or may have: then the actor itself is not to blame."""
+    """True if the whole machine may have failed: then the actor itself is not to blame."""
     return "node has died" in failure.reason or failure.reason == OUT_OF_REACH  # the former is Ray's phrase
 
 

@@ -1,32 +1,68 @@
-"""Checks of what an environment returns and declares: reset, step, observations, action space."""
+"""Checks of what an environment declares and returns: reset, step, observations, action space."""
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import gymnasium as gym
+import jax
 import numpy as np
 from gymnasium import spaces
 
 from birl import ALGORITHMS
-from birl.compiled_ids import is_compiled
-from birl.config import EnvConfig
-from birl.envs.error_source import ErrorSource
-from birl.envs.findings import Finding, error, ok, warning
-from birl.envs.make import make_env
-from birl.envs.observations import read_reset, read_reward
-from birl.envs.sampling import sample_action
+from birl.config import EnvConfig, is_compiled
+from birl.envs.actions import sample_action
+from birl.envs.compiled.copies import KEY, example_action
+from birl.envs.compiled.host import CompiledEnvs, new_programs, programs_of
+from birl.envs.make import HostEnvs, make_env, make_envs, validate_env
+from birl.envs.outputs import ErrorSource, read_reset, read_reward
 from birl.envs.snapshot import same_tree
-from birl.envs.spaces import MASK, far_from_one, is_composite, leaves_of, mask_width, shown
-from birl.envs.tried import tried_envs
+from birl.envs.spaces import MASK, at_path, far_from_one, is_composite, leaves_of, mask_width, name_of, shown, walk
 from birl.envs.wrappers import MASK_METHOD
 from birl.errors import EnvError
 from birl.registry import algorithms_for, algorithms_with_compiled_envs
 
 
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is right or wrong with an environment, and what to do about it."""
+
+    level: Literal["ok", "warning", "error"]
+    title: str
+    explanation: str
+
+
+def ok(title: str, explanation: str) -> Finding:
+    """A finding that needs no action."""
+    return Finding("ok", title, explanation)
+
+
+def warning(title: str, explanation: str) -> Finding:
+    """A finding about something that still trains, but may do so badly."""
+    return Finding("warning", title, explanation)
+
+
+def error(title: str, explanation: str) -> Finding:
+    """A finding about something that must be fixed before training."""
+    return Finding("error", title, explanation)
+
+
+def tried_envs(config: EnvConfig, seed: int) -> HostEnvs:
+    """The environments, not yet reset; compiled ones themselves, not their twins."""
+    if not is_compiled(config):
+        return make_envs(config, seed)
+    validate_env(config)
+    return CompiledEnvs(programs_of(config))
+
+
+def new_tried_envs(config: EnvConfig, seed: int) -> HostEnvs:
+    """The same, made as another process would make them: compiled ones are compiled again."""
+    return CompiledEnvs(new_programs(config)) if is_compiled(config) else make_envs(config, seed)
+
+
 def check_interface(config: EnvConfig) -> list[Finding]:
-    """Whether reset and step return what Gymnasium's rules ask for."""
+    """Check that reset and step return what Gymnasium's rules ask for."""
     env = make_env(config)
     source = ErrorSource("it", env)
     try:
@@ -64,7 +100,7 @@ def check_interface(config: EnvConfig) -> list[Finding]:
 
 
 def _called(function: str, source: ErrorSource, call: Callable[[], Any]) -> Any:
-    """What reset or step returns; an error in it names the line."""
+    """The answer of reset or step; an error in it names the line."""
     try:
         return call()
     except (Exception, SystemExit) as problem:
@@ -124,3 +160,32 @@ def _check_bounds(boxes: list[spaces.Box]) -> list[Finding]:
     if not all(np.allclose(box.low, -box.high) for box in boxes):
         return [warning("action bounds", "they are not symmetric about 0. Birl handles this; many libraries do not")]
     return []
+
+
+def check_compiled(config: EnvConfig) -> list[Finding]:
+    """Check that reset and step return what the spaces say.
+
+    Shapes are right, because an environment whose shapes are wrong cannot be made.
+    """
+    env = programs_of(config).copies.env
+    state, observation = jax.eval_shape(env.reset, KEY)
+    _, _, _, *flags = jax.eval_shape(env.step, state, example_action(env.action_space), KEY)
+    text = "reset and step can be traced by JAX, and the state keeps its shapes and types"
+    findings = [ok("compiles", text), *_check_types(env.observation_space, observation)]
+    kinds = {name: flag.dtype for name, flag in zip(("terminated", "truncated"), flags, strict=True)}
+    if others := [f"{name} is {kind}" for name, kind in kinds.items() if kind != np.bool_]:
+        findings.append(warning("flags", f"{', '.join(others)}; return bools"))
+    return findings
+
+
+def _check_types(space: gym.Space, observation: Any) -> list[Finding]:
+    """Warnings of fractions that would be cut off."""
+    findings = []
+    for path, leaf in walk(space, "observation"):
+        given = np.dtype(at_path(observation, path).dtype)
+        if given.kind == "f" and np.dtype(leaf.dtype).kind in "iu":
+            wrong = f"its type is {given}, and {shown(leaf)} holds whole numbers"
+            findings.append(
+                warning(f"observation {name_of(path)}".strip(), f"{wrong}: fractions are cut off; correct one of them")
+            )
+    return findings

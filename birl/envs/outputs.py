@@ -1,21 +1,63 @@
-"""Read what environments return: observations as arrays, rewards as numbers, flags as bools."""
+"""Read what environments return: observations as arrays, rewards as numbers, flags as bools.
 
+An error names the environment by number and class, and the user's file.
+"""
+
+import inspect
+import sysconfig
+import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from birl.config import require
-from birl.envs.error_source import ErrorSource
-from birl.envs.spaces import MASK, Path, at_path, mask_width, name_of, part_names, shown, walk
-from birl.errors import cut
+from birl.envs.spaces import MASK, at_path, mask_width, name_of, part_names, shown, walk
+from birl.envs.spaces import Path as TreePath
+from birl.errors import EnvError, cut
 from birl.types import PyTree
 
 NUMBERS = "biuf"  # kinds of dtypes that hold real numbers
 Arrays = dict[str, np.ndarray]  # the arrays of an observation by name; an observation that is one array has the name ""
+LIBRARIES = "gymnasium", "birl"  # their wrappers are not to blame
+BIRL = Path(__file__).parents[1]
+INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+RULES = {
+    "reset": "take reset(self, *, seed=None, options=None) and return (observation, info), with info a dict",
+    "step": "return observation, reward (a number), terminated, truncated, info",
+}
+OF_A_CALL = "unpack", "argument"  # in what Python says of a wrong signature or answer
+
+
+@dataclass(frozen=True)
+class ErrorSource:
+    """The environment that returned an observation, a reward or a flag, by number and class."""
+
+    name: str  # "environment 3"
+    env: gym.Env | gym.vector.VectorEnv
+
+    def single(self, index: int) -> Self:
+        """One of a vector environment's environments."""
+        return replace(self, name=f"environment {index}")
+
+    def error(self, wrong: str) -> EnvError:
+        """The error that it did something wrong; names its class and file."""
+        return EnvError(f"{self.name} {wrong} ({place_of(self.env)})")
+
+    def breaks_rules(self, function: str, wrong: str) -> EnvError:
+        """The error that `reset` or `step` cannot be called, or returned something else."""
+        return self.error(f"breaks the rules of {function}: {wrong}; {RULES[function]}")
+
+    def raised(self, function: str, error: BaseException) -> Exception:
+        """The exception for an error in `reset` or `step`; it names the user's line."""
+        if _is_of_call(error):
+            return self.breaks_rules(function, str(error))
+        reason = f"{type(error).__name__}: {error}"
+        return RuntimeError(f"{self.name} raised in {function}: {reason} ({raised_at(error)})")
 
 
 @dataclass(frozen=True)
@@ -24,8 +66,8 @@ class ObservationLayout:
 
     space: gym.Space  # what networks see: nested Dicts and Tuples as one flat Dict, without the action mask
     leaves: dict[str, gym.Space]
-    paths: dict[str, Path]
-    mask_path: Path | None = None
+    paths: dict[str, TreePath]
+    mask_path: TreePath | None = None
 
     def empty(self, num_envs: int) -> Arrays:
         """Uninitialised [B, ...] arrays, new at each call because JAX may alias earlier ones."""
@@ -155,9 +197,43 @@ def read_flags(given: Any, name: str, num_envs: int, source: ErrorSource) -> np.
 
 
 def _real_numbers(given: Any) -> np.ndarray | None:
-    """What was returned as an array; None if it holds anything but real numbers, or is ragged."""
+    """The returned value as an array; None if it is ragged or holds anything but real numbers."""
     try:
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError):  # of PyTorch: it is on a GPU, or has gradients
         return None
     return array if array.dtype.kind in NUMBERS else None
+
+
+def place_of(env: gym.Env | gym.vector.VectorEnv) -> str:
+    """The classes of an environment that are the user's, and their files: "MyEnv in my_env.py"."""
+    kinds: list[type] = [type(env)]
+    while isinstance(env, gym.Wrapper | gym.vector.VectorWrapper):
+        env = env.env
+        kinds.append(type(env))
+    own = [kind for kind in kinds if kind.__module__.partition(".")[0] not in LIBRARIES]
+    return ", ".join(f"{kind.__name__} in {_file_of(kind)}" for kind in own or kinds[-1:])
+
+
+def raised_at(error: BaseException) -> str:
+    """The user's last line on the way to an error: "my_env.py, line 12"."""
+    lines = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    foreign = [(path, line) for path, line in lines if not path.is_relative_to(BIRL)]
+    own = [(path, line) for path, line in foreign if not any(map(path.is_relative_to, INSTALLED))]
+    path, line = (own or foreign or lines)[-1]
+    return f"{path}, line {line}"
+
+
+def _is_of_call(error: BaseException) -> bool:
+    """True if Birl or a wrapper of Gymnasium failed to call a function or unpack its answer."""
+    if not isinstance(error, TypeError | ValueError) or not any(words in str(error) for words in OF_A_CALL):
+        return False
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in LIBRARIES
+
+
+def _file_of(kind: type) -> str:
+    try:
+        return inspect.getsourcefile(kind) or kind.__module__
+    except (OSError, TypeError):  # typed into an interpreter, or in C
+        return kind.__module__

@@ -4,23 +4,19 @@ This process has the parameters. It sends a copy with each call, and applies eac
 gets back.
 """
 
-import warnings
 from contextlib import ExitStack
 from typing import Self
 
 import numpy as np
 
-from birl.asynchronous.actor_learner import ActorLearner, Work, open_actor_learner, run_worker_step
+from birl.asynchronous.actor_learner import ActorLearner, PoolRecord, Work, open_actor_learner, run_worker_step
 from birl.asynchronous.parameters import SharedParameters, Weights, WorkerResult
-from birl.asynchronous.report import combine_metrics, inexact_reason, take_episode_count
-from birl.errors import InexactResume, snapshot_errors
 from birl.maths.keys import numbered
 from birl.speed import prepare_jax
 from birl.types import Metrics, Snapshot
 from birl.workers.faults import Failure, Fault, FaultLog
-from birl.workers.process import START_TIMEOUT
-from birl.workers.ray import Actors, connected, machine_died, replying
-from birl.workers.supervisor import child_seed
+from birl.workers.ray_actors import Actors, connected, machine_died, replying
+from birl.workers.supervisor import START_TIMEOUT
 
 
 class LearnerActor:
@@ -50,19 +46,10 @@ class RayPool:
         self.work = work
         self.shared = shared
         self.count = len(shared.keys)
-        self.names: tuple[str, ...] = ()  # of the metrics
         self.actors = Actors(self.count)
         self._log = FaultLog(self.count)
-        self._generations = [0] * self.count
-        self._ready = [False] * self.count
-        self._first_step = int(shared.env_steps.sum())
-        self._episodes = 0  # of actor-learners that were replaced
+        self._record = PoolRecord(work, shared, "a cluster", snapshot)
         self._stack = ExitStack()
-        if snapshot is not None:
-            with snapshot_errors():
-                self._episodes = int(snapshot.values["episodes"])
-            reason = inexact_reason("a cluster", work)
-            warnings.warn(f"this resume is not exact: {reason}", InexactResume, stacklevel=3)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -90,26 +77,22 @@ class RayPool:
                 continue
             self.work.apply_gradients(self.shared, answer, self.work.config)
             self.shared.write(number, answer)
-            self.names = tuple(answer.metrics)
-            self._ready[number] = True
+            self._record.names = tuple(answer.metrics)
+            self._record.ready[number] = True
             self._call(number, self.work.config.env.step_timeout)
         return self.shared.copy()
 
     def metrics(self) -> Metrics:
         """The metrics of the actor-learners' last steps."""
-        metrics = combine_metrics(self.shared.metrics, self.names)
-        return metrics | {"episode/count": self._episodes + metrics["episode/count"]}
+        return self._record.metrics(self.shared)
 
     def snapshot(self) -> Snapshot:
-        """What is saved beside the parameters: only the number of episodes."""
-        values = {"episodes": self.metrics()["episode/count"]}
-        return Snapshot({}, values, exact=False, reason=inexact_reason("a cluster", self.work))
+        """The number of episodes, which is all that is saved beside the parameters."""
+        return self._record.snapshot(self.shared)
 
     def _start(self, number: int) -> None:
-        generation = self._generations[number]
-        seed = child_seed(self.work.config.run.seed, number, self._first_step, generation)
-        key = numbered(self.shared.keys[number], generation)  # a replacement does not repeat old draws
-        self.actors.start(number, LearnerActor, self.work, number, key, seed)
+        key = numbered(self.shared.keys[number], self._record.generations[number])  # not to repeat old draws
+        self.actors.start(number, LearnerActor, self.work, number, key, self._record.seed(number))
         self._call(number, START_TIMEOUT)
 
     def _call(self, number: int, seconds: float) -> None:
@@ -118,12 +101,6 @@ class RayPool:
 
     def _replace(self, number: int, failure: Failure) -> None:
         """Start another actor. Weights, statistics and counts go to it with its first step."""
-        pid, machine = self.actors.places[number]
-        steps = int(self.shared.env_steps.sum())
-        fault = Fault(f"actor-learner {number}", number, steps, pid, failure.reason, machine)
-        started = self._ready[number] or self._generations[number] > 0 or machine_died(failure)
-        episodes = take_episode_count(self.shared, self.names, number)
-        self._log.report(fault, failure, episodes > 0, started)
-        self._episodes += episodes
-        self._generations[number] += 1
+        place = self.actors.places[number]
+        self._record.replaced(number, self.shared, failure, self._log, place, machine_died(failure))
         self._start(number)
