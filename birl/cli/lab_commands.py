@@ -323,13 +323,13 @@ def export(words: list[str]) -> int:
     options = parse(ExportOptions, words, "birl export")
     with starting():
         from birl.lab.exporting.exporting import export as run_export
-        from birl.lab.report.page import table
+        from birl.lab.exporting.graph import description_text
 
     allow_modules_here(trust=options.trust)
     arguments = vars(options).copy()
     path, description = run_export(arguments.pop("run_dir"), **arguments)
     print(f"{path}: {description['algorithm']}, {description['actions']} actions")
-    print(table(description))
+    print(description_text(description))
     return 0
 
 

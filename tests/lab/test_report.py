@@ -441,11 +441,11 @@ def test_the_page_says_what_is_probably_wrong(tmp_path):
     diagnosis = diagnose_runs([facts_of(run) for run in groups[0].runs])
     section = findings_section(groups)
     said = text_of(section)
-    assert len(diagnosis.faults) > 0
-    for finding in diagnosis.faults:
+    assert len(diagnosis.findings) > 0
+    for finding in diagnosis.findings:
         assert f"{finding.title} [{finding.rule}]" in said
         assert " ".join(finding.advice.split()) in said
-    assert [tag for tag, _ in Structure(section.body.code).tags].count("li") == len(diagnosis.faults)
+    assert [tag for tag, _ in Structure(section.body.code).tags].count("li") == len(diagnosis.findings)
 
 
 def test_a_finding_that_costs_only_time_is_said_to(tmp_path):
