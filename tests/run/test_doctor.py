@@ -94,7 +94,7 @@ def test_a_failure_is_reported_with_a_remedy_and_the_other_checks_still_run(titl
 def test_a_resume_that_is_not_exact_is_noticed(monkeypatch, tmp_path):
     """One tensor that differs is enough."""
     doctor.train_a_little(tmp_path)
-    load = doctor.load
+    load = doctor.load_checkpoint
 
     def altered(path: Path) -> Any:
         saved = load(path)
