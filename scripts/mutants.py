@@ -94,8 +94,8 @@ MUTANTS = [
     # Files of runs
     Mutant("run/checkpoint.py", "hexdigest() != digest", "hexdigest() == ''"),
     Mutant("run/checkpoint.py", "if problem := non_finite_leaf(tensors):  #", "if problem := '':  #"),
-    Mutant("run/manifest.py", "or seal != _sha256(manifest)", "or seal == ''", "run/test_checkpoint.py"),
-    Mutant("run/checkpoint_folder.py", "int(path.name))  # as", "path.name)  # as", "run/test_checkpoint.py"),
+    Mutant("run/checkpoint.py", "or seal != _sha256(manifest)", "or seal == ''"),
+    Mutant("run/checkpoint.py", "int(path.name))  # as", "path.name)  # as"),
     Mutant("run/lock.py", "and not _is_dead(holder)", "and False"),
     Mutant("run/trust.py", "and not found.st_mode & 0o077", ""),
 ]  # fmt: skip
