@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 
 import birl
-from birl.lab.diagnose import diagnose
+from birl.lab.diagnosis.diagnosing import diagnose
 from birl.presets import all_presets
 from birl.presets.entry import Preset
 from birl.run.directory import holds_run

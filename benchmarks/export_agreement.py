@@ -25,9 +25,8 @@ from results import RESULTS, machine, read_section, table, today, write_section
 
 import birl
 from birl.envs.spaces import mask_width
-from birl.lab.exporting.description import describe
-from birl.lab.exporting.graph import Graph, graph_of
-from birl.lab.exporting.numpy_folder import CODE, WEIGHTS, numpy_files
+from birl.lab.exporting.graph import Graph, describe, graph_of
+from birl.lab.exporting.numpy_code import CODE, WEIGHTS, numpy_files
 from birl.lab.exporting.onnx_file import onnx_bytes
 from birl.registry import algorithm_named, supports
 from birl.run.policy import Policy, make_policy

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 from results import RESULTS, machine, read_section, table, today, write_section
 
 import birl
-from birl.lab.tuning.journal import Journal
+from birl.lab.tuning.journal import Journal, SearchState
 from birl.lab.tuning.plan import read_plan
-from birl.lab.tuning.state import SearchState
 
 ROOT = Path(__file__).resolve().parent.parent
 WINNER = [

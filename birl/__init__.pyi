@@ -27,15 +27,15 @@ from birl.config import RunConfig as RunConfig
 from birl.config import Wrapper as Wrapper
 from birl.envs.check.checking import check_env as check_env
 from birl.envs.compiled.interface import CompiledEnv as CompiledEnv
-from birl.lab.compare import compare as compare
-from birl.lab.diagnose import diagnose as diagnose
+from birl.lab.comparison import compare as compare
+from birl.lab.diagnosis.diagnosing import diagnose as diagnose
 from birl.lab.diagnosis.proof import prove as prove
-from birl.lab.exporting.export import export as export
-from birl.lab.report.making import report as report
+from birl.lab.exporting.exporting import export as export
+from birl.lab.report.sections import report as report
 from birl.lab.sharing.card import card as card
 from birl.lab.sharing.pull import pull as pull
 from birl.lab.sharing.push import push as push
-from birl.lab.solve import solve as solve
+from birl.lab.solving import solve as solve
 from birl.maths.schedules import Schedule
 from birl.maths.schedules import constant as constant
 from birl.maths.schedules import exponential as exponential

@@ -160,7 +160,7 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
         ("minari", ["rollouts/transition_files.py"]),
         ("ray", ["workers/ray_actors.py"]),
         ("imageio_ffmpeg", ["run/record.py"]),
-        ("matplotlib", ["lab/diagnosis/plot.py", "run/plot.py"]),
+        ("matplotlib", ["lab/diagnosis/picture.py", "run/plot.py"]),
     ],
 )
 def test_a_heavy_package_is_imported_in_few_files_only(package, files):

@@ -129,7 +129,7 @@ def train(words: Words) -> int:
 def resume(words: Words) -> int:
     options = parse(ResumeOptions, words, "birl resume")
     with starting():
-        from birl.lab.solving.plan_file import is_solving
+        from birl.lab.solution import is_solving
         from birl.lab.tuning.plan import is_search
         from birl.run.start import resume as run_resume
 
@@ -151,9 +151,8 @@ def fork(words: Words) -> int:
         return 0 if wants_help else 2
     with starting():
         from birl.cli.train_options import with_options
-        from birl.lab.branch import read_branch
-        from birl.lab.fork_group import root_of, roots_of
-        from birl.lab.fork_start import start_fork
+        from birl.lab.branch import start_fork
+        from birl.lab.forking import roots_of
         from birl.run.given import Given
         from birl.run.start import run_to_end
 
@@ -164,7 +163,7 @@ def fork(words: Words) -> int:
         at = _read_at(options.at)
         given = Given(options.env, trust=options.trust)
         several = is_group(Path(run))
-        roots = roots_of(Path(run), at, given) if several else [root_of(read_branch(run, at, given))]
+        roots = roots_of(Path(run), at, given)
         config = with_options(roots[0].config, rest, prog)
         if wants_help:
             print(_fork_help(prog, config))
@@ -299,7 +298,7 @@ def check_env(words: Words) -> int:
 def _train_forks(run: Path, roots: Sequence[Any], options: ForkOptions, config: Any, words: Words, prog: str) -> int:
     """Train a group of forks; the exit code."""
     from birl.cli.train_options import read_sweep, with_options
-    from birl.lab.fork_group import train_forks
+    from birl.lab.forking import train_forks
 
     sweep, as_options = read_sweep(config, options.sweep, words)
 

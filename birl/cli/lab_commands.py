@@ -179,7 +179,7 @@ def compare(words: list[str]) -> int:
     options = parse(CompareOptions, words, "birl compare")
     with starting():
         from birl.cli.tables import comparison_lines
-        from birl.lab.compare import compare as run_compare
+        from birl.lab.comparison import compare as run_compare
         from birl.run.files import write_json
 
     comparison = run_compare(
@@ -200,7 +200,7 @@ def compare(words: list[str]) -> int:
 def report(words: list[str]) -> int:
     options = parse(ReportOptions, words, "birl report")
     with starting():
-        from birl.lab.report.making import report as make_report
+        from birl.lab.report.sections import report as make_report
 
     allow_modules_here(trust=options.trust)
     print(make_report(**vars(options)))
@@ -211,8 +211,8 @@ def diagnose(words: list[str]) -> int:
     """birl diagnose RUN; exit code 0 whether something was found or not."""
     options = parse(DiagnoseOptions, words, "birl diagnose")
     with starting():
-        from birl.lab.diagnose import diagnose_groups
-        from birl.lab.diagnosis.text import diagnosis_text
+        from birl.lab.diagnosis.diagnoses import diagnosis_text
+        from birl.lab.diagnosis.diagnosing import diagnose_groups
         from birl.run.history import by_settings, read_histories
 
     allow_modules_here(None, trust=options.trust)
@@ -220,7 +220,7 @@ def diagnose(words: list[str]) -> int:
     found = diagnose_groups(groups, options.run_dir, options.trust)
     drawn: list[Path] = []
     if options.out is not None:  # before anything is printed: `head` may have read enough
-        from birl.lab.diagnosis.plot import draw_diagnoses
+        from birl.lab.diagnosis.picture import draw_diagnoses
 
         drawn = draw_diagnoses(found, groups, options.out)
     if not options.json:
@@ -259,8 +259,8 @@ def tune(words: list[str]) -> int:
     with starting():
         from birl.cli.train_options import training_config
         from birl.config import to_json
-        from birl.lab.tune import plan_search, run_search
         from birl.lab.tuning.plan import Budget
+        from birl.lab.tuning.tuning import plan_search, run_search
         from birl.run.groups.group import lane_address
         from birl.run.trust import named_modules
 
@@ -290,7 +290,7 @@ def resume_search(options: ResumeOptions) -> int:
     """Go on with a search that was stopped."""
     require_for_search(options)
     with starting():
-        from birl.lab.tune import continue_search
+        from birl.lab.tuning.tuning import continue_search
 
     return _code(continue_search(options.run_dir, options.jobs, options.ray_address, options.trust))
 
@@ -299,7 +299,7 @@ def solve(words: list[str]) -> int:
     options = parse(SolveOptions, words, "birl solve")
     env = env_of_options(options.env_id, vars(options))
     with starting():
-        from birl.lab.solve import solve as run_solve
+        from birl.lab.solving import solve as run_solve
 
     allow_modules_here(env.id, *(wrapper.path for wrapper in env.wrappers))
     own = ("minutes", "trials", "total_steps", "algorithms", "episodes", "seed", "jobs", "video")
@@ -314,7 +314,7 @@ def resume_solving(options: ResumeOptions) -> int:
     wrong = f"--ray-address {options.ray_address}: a search for an agent trains on this machine"
     require(options.ray_address is None, f"{wrong}; leave it out")
     with starting():
-        from birl.lab.solve import continue_solving
+        from birl.lab.solving import continue_solving
 
     return 0 if continue_solving(options.run_dir, options.jobs, options.trust)["better"] else 1
 
@@ -322,14 +322,14 @@ def resume_solving(options: ResumeOptions) -> int:
 def export(words: list[str]) -> int:
     options = parse(ExportOptions, words, "birl export")
     with starting():
-        from birl.lab.exporting.description import table
-        from birl.lab.exporting.export import export as run_export
+        from birl.lab.exporting.exporting import export as run_export
+        from birl.lab.exporting.graph import description_text
 
     allow_modules_here(trust=options.trust)
     arguments = vars(options).copy()
     path, description = run_export(arguments.pop("run_dir"), **arguments)
     print(f"{path}: {description['algorithm']}, {description['actions']} actions")
-    print(table(description))
+    print(description_text(description))
     return 0
 
 
@@ -383,7 +383,7 @@ def _join_search(options: TuneOptions, rest: list[str]) -> int:
     shown = ", ".join(f"--{name.replace('_', '-')}" for name in others)
     require(not others, f"--join takes the search as it is, without {shown}; leave {shown} out")
     with starting():
-        from birl.lab.tune import continue_search
+        from birl.lab.tuning.tuning import continue_search
 
     allow_modules_here(trust=options.trust)
     return _code(continue_search(options.join, options.jobs, address.ray_address, options.trust))

@@ -83,7 +83,7 @@ def preset_table(presets: Sequence[Preset]) -> Table:
 
 def comparison_lines(comparison: "Comparison") -> Iterator[RenderableType]:
     """The tables and sentences of a comparison, in their order."""
-    from birl.lab.pairs import verdict_text  # imports JAX
+    from birl.lab.comparison import verdict_text
 
     letters = _letters(comparison)
     yield Text(f"{printable(comparison.env_id)}: {comparison.score}", style="bold")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from birl.config import ConfigError, EnvConfig, Wrapper, from_stored, is_local
+from birl.config import ConfigError, EnvConfig, Wrapper, from_json, from_stored, is_local
 from birl.maths import schedules
 from birl.presets import find_preset
 from birl.presets.entry import core_of
@@ -48,7 +48,7 @@ def commands_for(runs: Sequence[RunHistory]) -> list[str]:
 
 
 def limits_of(runs: Sequence[RunHistory]) -> list[str]:
-    """Why commands do not make these runs again bit for bit, as sentences; none if they do."""
+    """The reasons why commands do not reproduce these runs bit for bit, as sentences."""
     found: dict[str, list[int]] = defaultdict(list)
     for run in runs:
         for reason in [f"{none}; no command trains it again"] if (none := _no_command(run)) else _inexact(run):
@@ -60,7 +60,7 @@ def limits_of(runs: Sequence[RunHistory]) -> list[str]:
 
 
 def _no_command(run: RunHistory) -> str:
-    """Why no command trains this run again; "" if one does."""
+    """The reason why no command trains this run again; "" if one does."""
     names = {"env.id": "make_env=", "encoder": "make_encoder="}
     given = {"envs=": run.settings["env.id"] == PASSED_IN} | {
         argument: is_local(str(run.settings.get(name, ""))) for name, argument in names.items()
@@ -75,7 +75,7 @@ def _no_command(run: RunHistory) -> str:
 
 
 def _is_longer(change: SettingsChange) -> bool:
-    """Whether a run that had ended was trained longer, as `birl resume` can do again."""
+    """True if a run that had ended was trained longer, as `birl resume` can do again."""
     match change.changed:
         case {"run.total_steps": (int(old), int()), **others} if not others:
             return change.env_steps >= old
@@ -85,7 +85,7 @@ def _is_longer(change: SettingsChange) -> bool:
 
 
 def _inexact(run: RunHistory) -> Iterator[str]:
-    """Why the same commands give other weights than this run has."""
+    """The reasons why the same commands give other weights than this run has."""
     if run.settings.get("pool") in ("processes", "ray"):
         yield "its actor-learners write to the same parameters at the same time, so each run is another one"
     resumes = (run.summary or {}).get("inexact_resumes")
@@ -94,7 +94,7 @@ def _inexact(run: RunHistory) -> Iterator[str]:
 
 
 def _own_changes(run: RunHistory) -> tuple[SettingsChange, ...]:
-    """What resumes changed; of a fork, without what they changed of its parent before."""
+    """The changes by resumes; for a fork, without those of its parent before it."""
     return tuple(change for change in run.changes if run.fork is None or change.env_steps >= run.fork.env_steps)
 
 
@@ -251,3 +251,16 @@ def _short(text: str) -> str:
     if len(text) > LONGEST:
         raise InexpressibleError(f"{len(text)} characters are too long for an option")
     return text
+
+
+def stored_text(value: Any) -> str:
+    """A setting of a file, as JSON, as it is written on the command line."""
+    match value:
+        case {"kind": str(), "values": list(), "points": list()}:
+            try:
+                return schedules.shown(from_json(schedules.Schedule, value))
+            except ConfigError:
+                return str(value)
+        case list() | tuple():
+            return " ".join(map(stored_text, value)) or "none"
+    return str(value)

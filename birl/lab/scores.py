@@ -15,6 +15,7 @@ RETURN = "episode/return"
 EVALUATION = "eval/return_mean"
 CPU_SECONDS = "time/cpu_seconds"
 LAST = 0.1  # the share of the steps up to a step that the training return there is the mean of
+HIGH = 0.95  # the share of the way from the lowest start to the best end at which a target is
 NEAR = 0.05  # an evaluation is one "at" a step if it is not farther from it than this share
 SMOOTH = 0.04  # width of the moving mean of a curve, as a share of the common steps; as `birl plot` has it
 
@@ -23,13 +24,13 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Scoring:
-    """How runs are scored."""
+    """The way in which runs are scored."""
 
     kind: Literal["final", "evaluation", "training"]
     at: int | None  # environment steps; None with "final"
 
     def text(self) -> str:
-        """What a score is, in words."""
+        """The meaning of a score, in words."""
         match self.kind:
             case "final":
                 return "return of the final evaluation"
@@ -39,7 +40,7 @@ class Scoring:
                 return f"training return at {self.at:,} steps (mean over the last {100 * LAST:.0f} % of them)"
 
     def policy_text(self, runs: Sequence[RunHistory]) -> str:
-        """Which policy was scored, over how many episodes; "" with training returns."""
+        """The policy that was scored and the number of episodes; "" with training returns."""
         if self.kind == "training":
             return ""
         found = {
@@ -60,7 +61,7 @@ class Scoring:
 
 
 def choose_scoring(runs: Sequence[RunHistory], at: int | None) -> tuple[Scoring | None, list[str]]:
-    """How these runs can be scored alike, and what a reader must know of it.
+    """A scoring that fits all these runs, and notes on it.
 
     Final evaluations if all have ended. Else at the most steps that all have, or at those asked
     for: by evaluations if all have one there, by training returns if not. None: there is no result.
@@ -143,12 +144,10 @@ def smoothed(curve: Curve, steps: tuple[float, float] | None, at: int | None) ->
     return kept, moving_mean(x, y, kept, SMOOTH * (end - start))
 
 
-def choose_target(
-    groups: Sequence[Sequence[Curve]], steps: tuple[float, float], share: float = 0.95
-) -> tuple[float | None, str]:
+def choose_target(groups: Sequence[Sequence[Curve]], steps: tuple[float, float]) -> tuple[float | None, str]:
     """A training return that tells quick groups from slow ones, and how it was chosen.
 
-    It is `share` of the way from the lowest IQM at the start to the highest at the end.
+    It is 95 % of the way from the lowest IQM at the start to the highest at the end.
     """
     start, end = steps
     width = LAST * (end - start)
@@ -159,8 +158,8 @@ def choose_target(
     lowest, best = min(levels[0]), max(levels[1])
     if best <= lowest:
         return None, f"no group ends above the lowest start, {number(lowest)}"
-    way = f"{100 * share:.0f} % of the way from the lowest start, {number(lowest)}, to the best end, {number(best)}"
-    return lowest + share * (best - lowest), way
+    way = f"{100 * HIGH:.0f} % of the way from the lowest start, {number(lowest)}, to the best end, {number(best)}"
+    return lowest + HIGH * (best - lowest), way
 
 
 def seconds_at(run: RunHistory, steps: float) -> tuple[float | None, float | None]:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from birl.config import ConfigError
-from birl.lab.compare import compare, compare_groups, labelled
-from birl.lab.comparison import Comparison
+from birl.lab.comparison import Comparison, compare, compare_groups, labelled
 from birl.maths.statistics import bootstrap_interval, iqm
 from birl.run.directory import Fork, write_fork
 from birl.run.files import to_json_bytes

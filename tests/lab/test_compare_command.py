@@ -9,7 +9,7 @@ import pytest
 
 import birl
 from birl.cli import main
-from birl.lab.compare import compare
+from birl.lab.comparison import compare
 from birl.maths.statistics import bootstrap_interval
 from birl.run.history import read_history
 from tests.lab.test_compare import make_ended, make_group

@@ -10,8 +10,7 @@ import pytest
 import birl
 from birl.cli import main
 from birl.lab.diagnosis import proof as proof_module
-from birl.lab.diagnosis import proof_runs
-from birl.lab.diagnosis.plot import draw_diagnosis
+from birl.lab.diagnosis.picture import draw_diagnosis
 from birl.lab.diagnosis.proof import Bounds, judge, proof_text
 from birl.run import checkpoint
 from birl.run.directory import read_fork
@@ -237,13 +236,13 @@ class Slow:
 
 def test_the_slower_side_sets_the_steps_of_all_runs_within_the_time(tmp_path, monkeypatch):
     clock, made = [0.0], {}
-    monkeypatch.setattr(proof_runs.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(proof_module.time, "monotonic", lambda: clock[0])
 
     def open_run(seed, run_dir, settings):
         made[run_dir] = Slow(clock, 10.0 if settings else 1.0, run_dir)
         return made[run_dir]
 
-    trained = proof_runs.train_both(open_run, tmp_path, {"slow": True}, range(1, 4), 600.0)
+    trained = proof_module.train_both(open_run, tmp_path, {"slow": True}, range(1, 4), 600.0)
     assert clock[0] <= 600.0
     assert trained == (3, 70, [])
     assert {run.env_steps for run in made.values()} == {70}
@@ -262,7 +261,7 @@ def test_runs_that_end_by_a_nan_have_the_worst_score(control, changed, helped, w
             rows = [{"env_steps": 100 * n, "episode/return": 10.0 + seed, "episode/count": n} for n in range(1, 50)]
             (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
             failed += [run_dir] if seed <= count else []
-    proof = judge(wobbly.findings[0], "so", tmp_path, proof_runs.Trained(5, 4_900, failed))
+    proof = judge(wobbly.findings[0], "so", tmp_path, proof_module.Trained(5, 4_900, failed))
     assert proof.helped is helped
     assert f"{changed} runs with the change and {control} without ended by a NaN" in proof.sentence
 

@@ -11,11 +11,8 @@ import pytest
 
 import birl
 from birl.config import ConfigError, RunConfig
-from birl.lab.branch import fork_directory, read_branch
-from birl.lab.continuation import fold_seed
-from birl.lab.fork_checks import _misfit_alone
-from birl.lab.fork_group import plan_forks
-from birl.lab.fork_start import fork_texts
+from birl.lab.branch import _misfit_alone, fold_seed, fork_directory, fork_texts, read_branch
+from birl.lab.forking import plan_forks
 from birl.run.checkpoint import checkpoints_in, load_checkpoint
 from birl.run.configure import with_settings
 from birl.run.directory import read_fork
@@ -382,7 +379,7 @@ def test_a_group_that_trains_is_forked_from_its_newest_checkpoints_while_it_remo
             shutil.rmtree(before)
         return plan
 
-    monkeypatch.setattr("birl.lab.fork_group.plan_forks", train_on)
+    monkeypatch.setattr("birl.lab.forking.plan_forks", train_on)
     birl.fork(group, total_steps=960, jobs=1, quiet=True)
     fork = read_fork(tmp_path / "group-fork" / "seed-1")
     assert fork is not None

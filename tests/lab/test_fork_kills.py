@@ -7,8 +7,7 @@ import pytest
 import birl
 from birl.config import ConfigError
 from birl.errors import CheckpointError
-from birl.lab.branch import read_branch
-from birl.lab.fork_start import write_first
+from birl.lab.branch import read_branch, write_first
 from birl.run.checkpoint import checkpoints_in
 from birl.run.directory import read_fork
 from birl.run.groups.group_plan import make_group, plan_group

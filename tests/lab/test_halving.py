@@ -21,8 +21,8 @@ from birl.lab.tuning.halving import (
     time_left,
     time_of_job,
 )
+from birl.lab.tuning.journal import SearchState, trial_name
 from birl.lab.tuning.plan import Budget, Candidate, make_plan, rung_steps
-from birl.lab.tuning.state import SearchState, trial_name
 from birl.search import LogRange
 
 SPACE = {"learning_rate": LogRange(1e-4, 1e-2)}

@@ -12,22 +12,35 @@ import pytest
 
 import birl
 from birl.config import ConfigError
-from birl.lab.diagnose import diagnose_runs
+from birl.lab.diagnosis.diagnoses import Evidence, Fault, diagnosis_text
+from birl.lab.diagnosis.diagnosing import diagnose_runs
 from birl.lab.diagnosis.facts import facts_of
-from birl.lab.diagnosis.findings import Evidence, Finding
 from birl.lab.diagnosis.rules import RULES
-from birl.lab.diagnosis.text import diagnosis_text
-from birl.lab.report.curves import FEWEST_POINTS, curve_data, curves_section, mean_and_band, rounded, thinned
-from birl.lab.report.elements import COLOURS, Html, Section, bars, code_of, data, element, folded, join, table
-from birl.lab.report.episodes import episodes_section
-from birl.lab.report.findings import diagnosis_parts, findings_section
-from birl.lab.report.making import read_groups, report
-from birl.lab.report.page import page, write_report
-from birl.lab.report.provenance import branches_section
-from birl.lab.report.results import compared, comparison_section, results_section
-from birl.lab.report.settings import settings_section
-from birl.lab.report.times import seconds_of, times_section
-from birl.lab.report.videos import best_run
+from birl.lab.report.charts import FEWEST_POINTS, curve_data, curves_section, mean_and_band, rounded, thinned
+from birl.lab.report.page import (
+    COLOURS,
+    Html,
+    Section,
+    bars,
+    code_of,
+    data,
+    element,
+    folded,
+    join,
+    page,
+    table,
+    write_report,
+)
+from birl.lab.report.provenance import branches_section, settings_section
+from birl.lab.report.results import (
+    compared,
+    comparison_section,
+    episodes_section,
+    results_section,
+    seconds_of,
+    times_section,
+)
+from birl.lab.report.sections import best_run, diagnosis_parts, findings_section, read_groups, report
 from birl.run.directory import Fork, write_fork
 from birl.run.history import by_settings, read_histories, read_history
 from birl.run.logging import JsonlSink
@@ -88,7 +101,7 @@ def test_a_page_has_one_file_and_refers_to_nothing_outside(tmp_path):
 
 
 def test_texts_and_lines_are_seen_in_light_and_dark():
-    style = (Path(birl.__file__).parent / "experiments" / "report" / "page.css").read_text()
+    style = (Path(birl.__file__).parent / "lab" / "report" / "page.css").read_text()
     pairs = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", style)
     colours = {name: given for name, *given in pairs}
     for theme in (0, 1):
@@ -438,7 +451,7 @@ def test_the_page_says_what_is_probably_wrong(tmp_path):
 def test_a_finding_that_costs_only_time_is_said_to(tmp_path):
     [facts] = [facts_of(read_history(make_run(tmp_path / "a")))]
     rule = next(rule for rule in RULES.values() if rule.only_speed)
-    finding = Finding(rule.name, rule.title, Evidence("it is slow", {}, 1.0), rule.why, rule.advice, {}, "", tmp_path)
+    finding = Fault(rule.name, rule.title, Evidence("it is slow", {}, 1.0), rule.why, rule.advice, {}, "", tmp_path)
     diagnosis = replace(diagnose_runs([facts]), findings=[finding])
     said = text_of(Section("", join(diagnosis_parts(diagnosis))))
     assert f"{rule.title} [{rule.name}], which costs only time" in said
@@ -520,5 +533,5 @@ def test_the_files_of_the_page_are_part_of_the_package():
     project = tomllib.loads((Path(birl.__file__).parents[1] / "pyproject.toml").read_text())
     patterns = project["tool"]["setuptools"]["package-data"]["birl"]
     packed = {path.name for pattern in patterns for path in Path(birl.__file__).parent.glob(pattern)}
-    folder = Path(birl.__file__).parent / "experiments" / "report"
+    folder = Path(birl.__file__).parent / "lab" / "report"
     assert {path.name for path in folder.iterdir() if path.suffix in (".html", ".css", ".js")} <= packed

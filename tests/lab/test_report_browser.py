@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from birl.lab.report.making import report
+from birl.lab.report.sections import report
 from tests.lab.chromium import PROGRAM, Browser, chromium
 from tests.lab.test_report import HOSTILE, write_group
 from tests.run.test_plot import make_run

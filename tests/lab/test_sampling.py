@@ -8,10 +8,9 @@ import pytest
 
 from birl.algos import dqn, ppo
 from birl.config import EnvConfig, RunConfig
-from birl.lab.tuning.optuna_sampler import importance, suggest
+from birl.lab.tuning.journal import SearchState
 from birl.lab.tuning.plan import Budget, Candidate, is_in, make_plan, point_json, space_json
-from birl.lab.tuning.sampling import choose_settings
-from birl.lab.tuning.state import SearchState
+from birl.lab.tuning.suggesting import choose_settings, importance, suggest
 from birl.search import Choices, LogRange, Range
 
 SPACE: dict[str, Any] = {

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 import birl
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.lab.search_space import at_point, search_space
+from birl.lab.tuning.search_space import at_point, search_space
 from birl.maths.schedules import linear
 from birl.registry import ALGORITHMS, algorithm_named, supports, validate
 from birl.run.configure import with_settings

@@ -13,9 +13,9 @@ import pytest
 import birl
 from birl.config import ConfigError, EnvConfig
 from birl.errors import RunDirectoryError
-from birl.lab.solve import _go_on, continue_solving
-from birl.lab.solving.candidates import fitting
-from birl.lab.solving.plan_file import SolvePlan, SolveRequest, write_solve_plan
+from birl.lab.candidates import fitting
+from birl.lab.solution import SolvePlan, SolveRequest, write_solve_plan
+from birl.lab.solving import _go_on, continue_solving
 from birl.lab.tuning.plan import Budget, Candidate, make_plan, read_plan, write_plan
 from tests.markdown import ROOT
 from tests.run.processes import ENVIRONMENT, SECONDS
@@ -212,8 +212,8 @@ def test_a_search_for_an_agent_whose_directory_is_gone_ends_with_a_sentence(tmp_
         shutil.rmtree(directory)
         return {}["winner"]
 
-    monkeypatch.setattr("birl.lab.solve.continue_search", lambda *_: {"seconds": 0.0})
-    monkeypatch.setattr("birl.lab.solve.end_solving", lose)
+    monkeypatch.setattr("birl.lab.solving.continue_search", lambda *_: {"seconds": 0.0})
+    monkeypatch.setattr("birl.lab.solving.end_solving", lose)
     with pytest.raises(RunDirectoryError, match="was removed, moved or replaced while its runs were training"):
         continue_solving(directory, quiet=True)
 

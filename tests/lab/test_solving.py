@@ -6,13 +6,10 @@ from gymnasium import spaces
 
 import birl
 from birl.config import ConfigError, EnvConfig
-from birl.lab.solve import ending_seconds, episodes_in
-from birl.lab.solving.candidates import default_algorithms, first_settings, fitting
-from birl.lab.solving.contenders import episodes_that_fit, play_off
-from birl.lab.solving.plan_file import SolvePlan, is_solving, read_solve_plan, write_solve_plan
-from birl.lab.solving.random_policy import RandomPolicy, play_at_random
-from birl.lab.solving.speed import round_down, steps_in, training_speed
-from birl.lab.solving.verdict import difference_interval, judge
+from birl.lab.candidates import default_algorithms, first_settings, fitting, round_down, steps_in, training_speed
+from birl.lab.random_policy import RandomPolicy, against_random, difference_interval, play_at_random
+from birl.lab.solution import SolvePlan, episodes_that_fit, is_solving, play_off, read_solve_plan, write_solve_plan
+from birl.lab.solving import ending_seconds, episodes_in
 from birl.lab.tuning.plan import Budget
 from birl.registry import validate
 from birl.run.evaluating import Evaluation
@@ -169,7 +166,7 @@ def test_steps_fill_a_share_of_the_time():
 
 
 def test_a_policy_that_is_clearly_better_is_called_better():
-    verdict = judge(episodes([5.0] * 20), episodes([1.0] * 50))
+    verdict = against_random(episodes([5.0] * 20), episodes([1.0] * 50))
     assert verdict.better
     assert verdict.difference == (4.0, 4.0)
     assert verdict.interval == (5.0, 5.0)
@@ -179,10 +176,10 @@ def test_a_policy_that_is_clearly_better_is_called_better():
 
 def test_equal_and_worse_policies_are_not_called_better():
     rng = np.random.default_rng(0)
-    same = [judge(episodes(rng.normal(size=100)), episodes(rng.normal(size=100))).better for _ in range(200)]
+    same = [against_random(episodes(rng.normal(size=100)), episodes(rng.normal(size=100))).better for _ in range(200)]
     assert np.mean(same) < 0.06  # 2.5 % are wrong on purpose
-    assert not judge(episodes([1.0]), episodes([1.0])).better
-    assert not judge(episodes([0.0] * 9), episodes([1.0] * 9)).better
+    assert not against_random(episodes([1.0]), episodes([1.0])).better
+    assert not against_random(episodes([0.0] * 9), episodes([1.0] * 9)).better
 
 
 def test_the_interval_of_a_difference_has_the_width_of_the_normal_approximation():

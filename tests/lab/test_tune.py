@@ -19,13 +19,11 @@ import pytest
 import birl
 from birl.algos import ppo
 from birl.config import ConfigError
-from birl.lab.solving.contenders import Found, found_policies
-from birl.lab.tuning.journal import Journal
+from birl.lab.solution import Found, found_policies
+from birl.lab.tuning.journal import Journal, SearchState, Trial
 from birl.lab.tuning.plan import read_plan, write_plan
 from birl.lab.tuning.result import result_texts
-from birl.lab.tuning.runs import make_runs, run_dir_of, train_run
-from birl.lab.tuning.state import SearchState, Trial
-from birl.lab.tuning.worker import TIME_IS_OVER, Stops
+from birl.lab.tuning.worker import TIME_IS_OVER, Stops, make_runs, run_dir_of, train_run
 from birl.run.checkpoint import read_best
 from birl.run.directory import read_settings
 from birl.run.evaluating import Evaluation
@@ -295,7 +293,7 @@ def test_a_search_whose_directory_is_gone_ends_with_a_sentence(
         shutil.rmtree(directory)
         yield 1
 
-    monkeypatch.setattr("birl.lab.tune.run_here", lose)
+    monkeypatch.setattr("birl.lab.tuning.tuning.run_here", lose)
     code, output = call("tune", "--join", directory, "--jobs", 1)
     assert code == 1
     assert f"birl: training stopped: {directory} was removed, moved or replaced while its runs were training" in output
@@ -344,7 +342,7 @@ def test_a_search_that_finds_nothing_says_why_and_ends_with_1(searched: Path, tm
 
 def test_without_optuna_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    monkeypatch.delitem(sys.modules, "birl.lab.tuning.optuna_sampler", raising=False)
+    monkeypatch.delitem(sys.modules, "birl.lab.tuning.suggesting", raising=False)
     remedy = r"pip install '\.\[tune\]' in a clone of Birl, or search at random"
     with pytest.raises(ConfigError, match=f"Optuna is not installed: {remedy}"):
         birl.tune("ppo", "CartPole-v1", trials=2, run_dir=tmp_path / "search")

@@ -18,9 +18,8 @@ import pytest
 import birl
 from birl.config import ConfigError
 from birl.errors import CheckpointError, RunDirectoryError
-from birl.lab.compare import compare_groups
-from birl.lab.sharing.card_text import card_text
-from birl.lab.sharing.subject import read_subject
+from birl.lab.comparison import compare_groups
+from birl.lab.sharing.card import card_text, read_subject
 from birl.run.checkpoint import checkpoints_in
 from birl.run.groups.group_plan import read_group
 from birl.run.groups.lane import LaneEnd, LaneOptions, is_finished

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from birl.lab.tuning.console import SearchConsole
+from birl.lab.tuning.search_output import SearchConsole
 from birl.run.signals import is_abandoned, say, silence
 from tests.run.processes import COMMAND, ENVIRONMENT, SECONDS
 

@@ -1,8 +1,9 @@
-"""What rules read of a run: its metrics, its settings, and little of its newest checkpoint."""
+"""Facts that rules read: metrics, settings, a little of the newest checkpoint."""
 
 import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -14,11 +15,23 @@ import numpy as np
 
 from birl.config import require
 from birl.errors import CheckpointError
-from birl.lab.diagnosis.findings import Verdict
-from birl.lab.diagnosis.verdict import learning_verdict
+from birl.lab.diagnosis.diagnoses import Learned, Unseen, Verdict
+from birl.run.console import number
 from birl.run.directory import CHECKPOINTS, CONFIG
 from birl.run.history import RunHistory
 
+AVERAGED = 20  # episodes that `episode/return` is the mean of
+LEAST_EPISODES = 2 * AVERAGED  # two means that share no episode
+LEAST_ROWS = 5
+WINDOW = 0.1  # the share of the steps so far that a mean is taken over
+CLEAR = 2.0  # standard deviations by which a return must move
+WORDS: dict[Learned, str] = {
+    "improved": "has improved",
+    "improved and fell": "rose and fell",
+    "fell": "has fallen",
+    "not moved": "has not moved",
+    "too short": "cannot be judged yet",
+}
 LARGEST_CHECKPOINT = 1 << 28  # bytes; a large replay takes too long to read for the little that is looked at
 SAMPLES = 512  # observations for which the units of a network are computed
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"relu": partial(np.maximum, 0.0), "tanh": np.tanh}
@@ -26,9 +39,90 @@ LAYER = re.compile(r"\.network\.(\w+)\.encoder\.mlp\.layers\[(\d+)\]\.(weight|bi
 HIDDEN_BIAS = re.compile(r"\.(network|target)\.?(\w*)(?:\[\d+\])?\.(?:encoder|mlp)\.(?:.+\.)?bias")
 
 
+def learning_verdict(run: RunHistory) -> Verdict:
+    """The verdict on a run, by how much the means of its return differ."""
+    steps, returns = run.curve("episode/return")
+    counted, counts = run.curve("episode/count")
+    episodes = int(counts[-1]) if len(counts) else 0
+    if episodes < LEAST_EPISODES:
+        return Verdict("too short", f"too short to judge: {episodes} episodes have ended")
+    if len(steps) < LEAST_ROWS:
+        rows = f"logged rows with a return: {len(steps)}"
+        return Verdict("too short", f"too short to judge: {rows}, of at least {LEAST_ROWS}")
+    ended = np.interp(steps, counted, counts)
+    # Not the first tenth: a run may have learned all of its task by then.
+    first = float(returns[ended <= max(LEAST_EPISODES, ended[0] + AVERAGED)].mean())
+    means = window_means(steps, returns)
+    last, best = float(means[-1]), max(first, float(means.max()))
+    clear = CLEAR * noise(returns, ended) + 1e-6 * abs(first)
+    learned = _judged(first, best, last, clear)
+    what = f"rose to {number(best)} and fell" if learned == "improved and fell" else WORDS[learned]
+    course = f"{number(first)} in the first episodes, {number(last)} in the last tenth of the steps"
+    return Verdict(learned, f"the return {what}: {course}", first, best, last, clear)
+
+
+def joint_verdict(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict that most seeds have, of equally many the worse one, with means over the seeds.
+
+    Its sentence says how many have which verdict, and the range of their returns.
+    """
+    counts = Counter(verdict.learned for verdict in verdicts)
+    often = sorted(counts, key=lambda learned: (-counts[learned], learned == "improved"))
+    parts = [f"{WORDS[learned]} in {counts[learned]}" for learned in often]
+    parts[0] += f" of {len(verdicts)} seeds"
+    what = f"the return {', '.join(parts)}"
+    judged = [verdict for verdict in verdicts if verdict.first is not None]
+    if not judged:
+        return Verdict(often[0], what)
+    ends = [[getattr(verdict, name) for verdict in judged] for name in ("first", "best", "last", "clear")]
+    means = [float(np.mean(values)) for values in ends]
+    first, _, last, _ = (
+        f"{number(mean)} ({number(min(values))} to {number(max(values))})"
+        for mean, values in zip(means, ends, strict=True)
+    )
+    course = f"{first} in the first episodes, {last} in the last tenth of the steps, as mean and range over the seeds"
+    return Verdict(often[0], f"{what}: {course}", *means)
+
+
+def _judged(first: float, best: float, last: float, clear: float) -> Learned:
+    # The best of ten windows is high by chance, so it must stand out more.
+    if best - first > 1.5 * clear and best - last > max(0.5 * (best - first), clear):
+        return "improved and fell"
+    if last - first > clear:
+        return "improved"
+    return "fell" if first - last > clear else "not moved"
+
+
+def noise(returns: np.ndarray, ended: np.ndarray) -> float:
+    """Standard deviation of the difference of an early and a late return if nothing is learned.
+
+    It comes from differences of neighbouring rows, in which learning hardly shows. Rows k < 20
+    episodes apart share 20 - k of those that each is the mean of: the variance of their difference
+    is k/20 of that of rows that share none. Of all differences the median counts, for a jump is no
+    noise; of the last tenth the mean square, for a late return may vary more.
+    """
+    apart = np.diff(ended)
+    moved = apart > 0
+    differences = np.diff(returns)[moved] * np.sqrt(AVERAGED / np.clip(apart[moved], 1, AVERAGED))
+    if not len(differences):
+        return 0.0
+    usual = 1.4826 * float(np.median(np.abs(differences)))  # of a Gaussian: its standard deviation
+    late = float(np.sqrt(np.mean(differences[-max(LEAST_ROWS, len(differences) // 10) :] ** 2)))
+    # Half of the variance of a difference is that of each of its two rows.
+    return float(np.hypot(usual, late if len(differences) > 2 * LEAST_ROWS else usual) / np.sqrt(2))
+
+
+def window_means(steps: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Means of a curve over ten windows of equal length; those without a value are left out."""
+    edges = np.linspace(steps[0], steps[-1], round(1 / WINDOW) + 1)
+    place = np.clip(np.searchsorted(edges, steps, side="right") - 1, 0, len(edges) - 2)
+    parts = [values[place == index] for index in range(len(edges) - 1)]
+    return np.array([part.mean() for part in parts if len(part)])
+
+
 @dataclass(frozen=True)
 class SavedFacts:
-    """What a checkpoint says."""
+    """Facts from a checkpoint."""
 
     action_space: gym.Space
     dead_share: float | None  # of the units of the last hidden layer; None: they could not be computed
@@ -58,12 +152,8 @@ class Facts:
 
     @property
     def learns(self) -> bool:
-        """Whether the return has clearly improved, and stayed so."""
+        """True if the return has clearly improved, and stayed so."""
         return self.verdict.learned == "improved"
-
-    def explores(self, epsilon: float) -> bool:
-        """Whether ε is still above this."""
-        return (self.last("exploration/epsilon") or 0.0) > epsilon
 
     def setting(self, name: str, default: Any = None) -> Any:
         """A setting by its flat name, or the default. A schedule is text."""
@@ -86,16 +176,17 @@ class Facts:
         values = self.values(metric)
         return float(values[-1]) if len(values) else None
 
-    def too_early(self, progress: float) -> str | None:
-        """Why a rule that needs this share of the steps cannot be checked yet; None if it can."""
-        if self.progress >= progress:
-            return None
-        return f"too early: {100 * self.progress:.0f} % of the steps are done, of at least {100 * progress:.0f} %"
+    def need_progress(self, progress: float) -> None:
+        """Raise Unseen before this share of the steps is done."""
+        if self.progress < progress:
+            done = f"{100 * self.progress:.0f} % of the steps are done"
+            raise Unseen(f"too early: {done}, of at least {100 * progress:.0f} %")
 
-    def missing(self, *metrics: str) -> str | None:
-        """Why a rule that needs these metrics cannot be checked; None if they are there."""
+    def need(self, *metrics: str) -> None:
+        """Raise Unseen unless the run has these metrics."""
         absent = [metric for metric in metrics if not len(self.values(metric))]
-        return f"the run has no {' and no '.join(absent)}" if absent else None
+        if absent:
+            raise Unseen(f"the run has no {' and no '.join(absent)}")
 
 
 def facts_of(run: RunHistory) -> Facts:

@@ -1,24 +1,27 @@
-"""Trying what a diagnosis suggests: short runs with and without the change, compared over seeds."""
+"""Trying what a diagnosis suggests: short runs with and without the change, compared over seeds.
+
+All runs have equal steps, as many as fit into the time.
+"""
 
 import itertools
 import os
+import shutil
 import statistics
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from birl.config import ConfigError, require
-from birl.errors import CheckpointError, printable_lines
-from birl.lab.compare import compare
-from birl.lab.comparison import Comparison
-from birl.lab.diagnosis.findings import Diagnosis, Finding
-from birl.lab.diagnosis.proof_runs import ARMS, OpenRun, Trained, train_both
+from birl.errors import CheckpointError, NonFiniteError, printable_lines
+from birl.lab.comparison import SIGNIFICANCE, Comparison, compare
+from birl.lab.diagnosis.diagnoses import Diagnosis, Fault
 from birl.lab.diagnosis.rules import RULES
-from birl.lab.fork import open_fork
-from birl.lab.pairs import SIGNIFICANCE
+from birl.lab.forking import open_fork
 from birl.maths.comparisons import mann_whitney_p_value, probability_of_improvement
 from birl.run import checkpoint
 from birl.run.configure import configure
@@ -29,13 +32,17 @@ from birl.run.history import read_histories, read_history
 from birl.run.run import Run
 from birl.run.start import start
 
+ARMS = ("control", "changed")
+SPARE = 0.25  # of the time is kept for evaluations, and for runs that take longer than the measured ones
+
+OpenRun = Callable[[int, Path, dict[str, Any]], Run]  # seed, run_dir, changed settings
 FASTER = 1.1  # times as many steps per second as before are an improvement
 EPISODES = 20
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Whether a suggestion helped."""
+    """The result of trying a suggestion."""
 
     rule: str
     changes: dict[str, Any]
@@ -47,7 +54,7 @@ class Proof:
 
 
 class Bounds(NamedTuple):
-    """How much a proof may cost."""
+    """Limits of the cost of a proof."""
 
     minutes: float = 5.0  # of all its runs together; what has not ended by then does not count
     steps: int | None = None  # environment steps of each run; None: as many as the diagnosed run made
@@ -55,22 +62,86 @@ class Bounds(NamedTuple):
 
 
 def prove(diagnosis: Diagnosis, bounds: Bounds = Bounds(), trust: bool = False) -> Proof | None:  # noqa: B008
-    """Try the first finding that can be tried; None if there is none."""
-    finding = next((one for one in [*diagnosis.findings, *diagnosis.in_few] if _can_be_tried(one)), None)
-    if finding is None:
+    """Try the first fault that can be tried; None if there is none."""
+    for fault in [*diagnosis.findings, *diagnosis.in_few]:
+        kind = RULES[fault.rule].proof
+        if kind == "evaluation" or (kind != "none" and fault.changes):
+            break
+    else:
         return None
     require(bounds.seeds >= 2, f"seeds is {bounds.seeds}; two or more can be compared")
-    if RULES[finding.rule].proof == "evaluation":
-        return _by_evaluation(finding, finding.run_dir, trust)
-    return _by_runs(finding, diagnosis, bounds, trust)
+    if kind == "evaluation":
+        return _by_evaluation(fault, fault.run_dir, trust)
+    return _by_runs(fault, diagnosis, bounds, trust)
 
 
-def _can_be_tried(finding: Finding) -> bool:
-    kind = RULES[finding.rule].proof
-    return kind == "evaluation" or (kind != "none" and bool(finding.changes))
+class Trained(NamedTuple):
+    """Runs DIRECTORY/control/seed-N and DIRECTORY/changed/seed-N."""
+
+    seeds: int  # that have both
+    env_steps: int  # of each run that did not fail
+    failed: list[Path]  # runs that ended by a NaN
 
 
-def _by_evaluation(finding: Finding, run_dir: Path, trust: bool) -> Proof:
+def train_both(
+    open_run: OpenRun, directory: Path, changes: dict[str, Any], seeds: Sequence[int], seconds: float
+) -> Trained:
+    """Train each seed with the changes and without, all for as many steps as fit into the time.
+
+    The first run of each arm is measured; if it does not end within its share of the time, its
+    steps are the limit for all, and a longer one is trained again. When all the time is over, a
+    seed that has not ended in both arms is removed.
+    """
+    ends = time.monotonic() + seconds
+    share = (1 - SPARE) * seconds / (2 * len(seeds) + 1)
+    limit: int | None = None
+    made: dict[Path, int | None] = {}  # environment steps; None: it ended by a NaN
+    measured: set[str] = set()
+    waiting = [(seed, name) for seed in seeds for name in ARMS]
+    while waiting and time.monotonic() < ends:
+        seed, name = waiting.pop(0)
+        path = directory / name / f"seed-{seed}"
+        until = ends if name in measured else min(ends, time.monotonic() + share)
+        run = open_run(seed, path, changes if name == "changed" else {})
+        end = _train(run, limit, until)
+        if end == "late" and until == ends:
+            shutil.rmtree(path)
+            break
+        made[path] = None if end == "failed" else run.env_steps
+        if end != "failed":
+            measured.add(name)
+        if end == "late":
+            limit = run.env_steps
+            longer = [one for one, steps in made.items() if steps is not None and steps > limit]
+            for one in longer:
+                shutil.rmtree(one)
+                del made[one]
+                waiting.insert(0, (int(one.name.removeprefix("seed-")), one.parent.name))
+    complete = [seed for seed in seeds if all(directory / name / f"seed-{seed}" in made for name in ARMS)]
+    kept = {path: steps for path, steps in made.items() if int(path.name.removeprefix("seed-")) in complete}
+    for path in made.keys() - kept.keys():
+        shutil.rmtree(path, ignore_errors=True)  # one that failed at once has none
+    steps_made = [steps for steps in kept.values() if steps is not None]
+    return Trained(len(complete), max(steps_made, default=0), [path for path, steps in kept.items() if steps is None])
+
+
+def _train(run: Run, limit: int | None, until: float) -> Literal["ended", "late", "failed"]:
+    """Train a run to its end, to the limit, or until this time; "failed" if it ends by a NaN."""
+    end: Literal["ended", "late"] = "ended"
+    try:
+        with run:
+            for _ in run:
+                if limit is not None and run.env_steps >= limit:
+                    break
+                if time.monotonic() > until:
+                    end = "late"
+                    break
+    except NonFiniteError:
+        return "failed"
+    return end
+
+
+def _by_evaluation(fault: Fault, run_dir: Path, trust: bool) -> Proof:
     """The newest policy, with its most likely actions and with sampled ones."""
     newest = checkpoint.checkpoints_in(run_dir / CHECKPOINTS)[-1:]
     require(len(newest) > 0, f"{run_dir} has no checkpoint, so there is no policy to evaluate")
@@ -81,44 +152,50 @@ def _by_evaluation(finding: Finding, run_dir: Path, trust: bool) -> Proof:
     gain = sampled.mean() - likely.mean()
     helped = bool(gain > 0) if abs(gain) > clear else None
     sentence = f"sampled actions return {number(sampled.mean())}, the most likely ones {number(likely.mean())}"
-    return Proof(finding.rule, finding.changes, f"{EPISODES} episodes of the newest policy each", helped, sentence)
+    return Proof(fault.rule, fault.changes, f"{EPISODES} episodes of the newest policy each", helped, sentence)
 
 
-def _by_runs(finding: Finding, diagnosis: Diagnosis, bounds: Bounds, trust: bool) -> Proof:
+def _by_runs(fault: Fault, diagnosis: Diagnosis, bounds: Bounds, trust: bool) -> Proof:
     """Runs with the change and without, one after the other, all of the same number of steps."""
-    run_dir, histories = finding.run_dir, [read_history(one) for one in diagnosis.runs]
+    run_dir, histories = fault.run_dir, [read_history(one) for one in diagnosis.runs]
     done = max((int(row["env_steps"] or 0) for row in histories[0].rows), default=0)
     steps = bounds.steps or max(done, 1)
-    forks = RULES[finding.rule].proof == "fork" and finding.lasting is None
+    forks = RULES[fault.rule].proof == "fork" and fault.lasting is None
     at = _newest(run_dir) if forks else None
-    open_run = _forks(run_dir, at, steps, trust) if at is not None else _new_runs(run_dir, steps, trust)
-    directory = _free(_beside(diagnosis.run_dir) / finding.rule)
-    changes = {name.rpartition(".")[2]: value for name, value in finding.changes.items()}
+
+    def open_run(seed: int, path: Path, settings: dict[str, Any]) -> Run:
+        own = {"run_dir": str(path), "seed": seed, "total_steps": (at or 0) + steps, **settings}
+        if at is not None:
+            return open_fork(run_dir, at, trust=trust, quiet=True, **own)
+        return start(configure(like=run_dir, trust=trust, **own), quiet=True)
+
+    directory = _free(_beside(diagnosis.run_dir) / fault.rule)
+    changes = {name.rpartition(".")[2]: value for name, value in fault.changes.items()}
     first = max(history.seed for history in histories) + 1
     trained = train_both(open_run, directory, changes, range(first, first + bounds.seeds), 60 * bounds.minutes)
     began = f"forks at {at:,} steps" if at is not None else "new runs"
-    if finding.lasting is not None:
-        began += f" (forks would inherit {finding.lasting})"
+    if fault.lasting is not None:
+        began += f" (forks would inherit {fault.lasting})"
     how = f"{trained.seeds} {began} without and {trained.seeds} with the change, to {trained.env_steps:,} steps"
     if trained.seeds < 2:
         sentence = f"{bounds.minutes:g} minutes are too short for two seeds of each; give more, or fewer steps or seeds"
-        return Proof(finding.rule, finding.changes, how, None, sentence, directory)
-    return judge(finding, how, directory, trained)
+        return Proof(fault.rule, fault.changes, how, None, sentence, directory)
+    return judge(fault, how, directory, trained)
 
 
-def judge(finding: Finding, how: str, directory: Path, trained: Trained) -> Proof:
-    """Whether the change helped, by the runs with it and without."""
+def judge(fault: Fault, how: str, directory: Path, trained: Trained) -> Proof:
+    """Compare the runs with the change and without it."""
     sides = [directory / name for name in ARMS]
     runs = [read_histories(side) if runs_below(side) else [] for side in sides]
-    if RULES[finding.rule].only_speed and all(runs):
+    if RULES[fault.rule].only_speed and all(runs):
         before, after = (statistics.median(map(_speed, side)) for side in runs)
         sentence = f"{after:,.0f} steps per second with the change, {before:,.0f} without"
-        return Proof(finding.rule, finding.changes, how, after > FASTER * before, sentence, directory)
+        return Proof(fault.rule, fault.changes, how, after > FASTER * before, sentence, directory)
     found = compare(*sides) if all(runs) else None
     if found is not None and not trained.failed:
         pair = found.pairs[0]
         verdicts: dict[str, bool | None] = {"second": True, "first": False, "undecided": None}
-        return Proof(finding.rule, finding.changes, how, verdicts[pair.verdict], pair.sentence, directory, found)
+        return Proof(fault.rule, fault.changes, how, verdicts[pair.verdict], pair.sentence, directory, found)
     control, changed = (_scores(side, trained, found) for side in sides)
     p_value = mann_whitney_p_value(changed, control)
     share = probability_of_improvement(changed, control)
@@ -126,7 +203,7 @@ def judge(finding: Finding, how: str, directory: Path, trained: Trained) -> Proo
     nans = f"{lost[1]} runs with the change and {lost[0]} without ended by a NaN, which is the worst score"
     sentence = f"{nans}: a run with the change wins with probability {share:.2f} (p = {p_value:.2g})"
     helped = None if p_value > SIGNIFICANCE else share > 0.5
-    return Proof(finding.rule, finding.changes, how, helped, sentence, directory, found)
+    return Proof(fault.rule, fault.changes, how, helped, sentence, directory, found)
 
 
 def _scores(side: Path, trained: Trained, found: Comparison | None) -> np.ndarray:
@@ -154,22 +231,6 @@ def _beside(run_dir: Path) -> Path:
 def _speed(history: Any) -> float:
     values = history.curve("time/env_steps_per_second")[1]
     return float(statistics.median(values)) if len(values) else 0.0
-
-
-def _forks(run_dir: Path, at: int, steps: int, trust: bool) -> OpenRun:
-    def open_run(seed: int, directory: Path, settings: dict[str, Any]) -> Run:
-        where: dict[str, Any] = {"run_dir": str(directory), "seed": seed, "total_steps": at + steps}
-        return open_fork(run_dir, at, trust=trust, quiet=True, **where, **settings)
-
-    return open_run
-
-
-def _new_runs(run_dir: Path, steps: int, trust: bool) -> OpenRun:
-    def open_run(seed: int, directory: Path, settings: dict[str, Any]) -> Run:
-        where: dict[str, Any] = {"run_dir": str(directory), "seed": seed, "total_steps": steps}
-        return start(configure(like=run_dir, trust=trust, **where, **settings), quiet=True)
-
-    return open_run
 
 
 def _newest(run_dir: Path) -> int | None:

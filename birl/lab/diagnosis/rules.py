@@ -4,15 +4,58 @@ The order is that of causes: if two rules fire and neither causes the other, the
 first. Limits were set so that healthy presets are not reported: benchmarks/diagnose_presets.py.
 """
 
-from birl.envs.spaces import NEAR
-from birl.lab.diagnosis.findings import Change, Rule
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from birl.envs.spaces import NEAR
+
+Proof = Literal["fork", "new runs", "evaluation", "none"]  # how a suggestion can be tried
 RATES = ("learning_rate", "actor_learning_rate", "critic_learning_rate", "value_learning_rate")
-SLOWER = tuple(Change(name, 0.1, "times", most=1e-3) for name in RATES)
-EXPLORE = (
-    Change("exploration", "linear:1.0:0.05:0.4"),
-    Change("entropy_weight", 0.01, "at least"),
+# What may follow: hardly anything is learned, nothing is, or what was learned is lost.
+LITTLE = ("values-worse-than-constant", "evaluation-below-training", "time-limit-only")
+NOTHING = ("rewards-not-seen", *LITTLE)
+RUIN = (
+    "dead-gradients",
+    "policy-collapsed",
+    "values-worse-than-constant",
+    "evaluation-below-training",
+    "rewards-not-seen",
 )
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting to try: its value becomes `value`, or so many times as large and at most `most`."""
+
+    setting: str
+    value: Any
+    how: Literal["set", "times", "at least", "at most"] = "set"
+    most: float = math.inf
+    unless: str = ""  # not for algorithms that have this setting
+    multiple_of: str = ""  # the new value is a multiple of this setting, if the algorithm has it
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A fault, how it shows, and what to try."""
+
+    name: str
+    title: str  # what is wrong, as a sentence
+    sees: str  # which metrics, settings or files show it
+    limits: dict[str, float]  # by name; the rule's evidence compares with these
+    why: str  # why it is bad
+    advice: str  # what to try, in words
+    changes: tuple[Change, ...] = ()  # the same as settings; those that the algorithm lacks are left out
+    draw: tuple[str, ...] = ()  # metrics whose curves show it
+    causes: tuple[str, ...] = ()  # rules that may fire only because this one does
+    proof: Proof = "fork"
+    only_speed: bool = False  # the run learns as it should, but takes too long
+
+
+SLOWER = tuple(Change(name, 0.1, "times", most=1e-3) for name in RATES)
+EXPLORE = (Change("exploration", "linear:1.0:0.05:0.4"), Change("entropy_weight", 0.01, "at least"))
+
 
 INPUTS = (
     Rule(
@@ -25,13 +68,11 @@ INPUTS = (
         draw=("observation/constant_share", "episode/return"),
         causes=(
             "observations-badly-scaled",
-            "values-worse-than-constant",
-            "dead-units",
-            "dead-gradients",
-            "policy-collapsed",
-            "evaluation-below-training",
-            "time-limit-only",
             "too-few-updates",
+            "dead-units",
+            "policy-collapsed",
+            "dead-gradients",
+            *LITTLE,
         ),
         proof="none",
     ),
@@ -44,16 +85,7 @@ INPUTS = (
         advice="let Birl normalise them, or scale them in the environment",
         changes=(Change("normalize_observations", True),),
         draw=("observation/largest", "observation/widest", "episode/return"),
-        causes=(
-            "steps-too-large",
-            "dead-units",
-            "dead-gradients",
-            "values-too-large",
-            "values-worse-than-constant",
-            "policy-collapsed",
-            "evaluation-below-training",
-            "time-limit-only",
-        ),
+        causes=("steps-too-large", "values-too-large", "dead-units", "policy-collapsed", "dead-gradients", *LITTLE),
         proof="new runs",
     ),
     Rule(
@@ -65,15 +97,7 @@ INPUTS = (
         advice="scale actions to the bounds",
         changes=(Change("scale_actions", True),),
         draw=("episode/return",),
-        causes=(
-            "rewards-not-seen",
-            "time-limit-only",
-            "values-worse-than-constant",
-            "dead-gradients",
-            "policy-collapsed",
-            "too-few-updates",
-            "evaluation-below-training",
-        ),
+        causes=("too-few-updates", "policy-collapsed", "dead-gradients", *NOTHING),
         proof="new runs",
     ),
     Rule(
@@ -85,16 +109,7 @@ INPUTS = (
         advice="check the reward with `birl check-env`; if it is rare, explore more or reward partial success",
         changes=EXPLORE,
         draw=("episode/return", "reward/min", "reward/max"),
-        causes=(
-            "values-worse-than-constant",
-            "dead-gradients",
-            "policy-collapsed",
-            "dead-units",
-            "too-few-updates",
-            "evaluation-below-training",
-            "time-limit-only",
-            "values-too-large",
-        ),
+        causes=("too-few-updates", "values-too-large", "dead-units", "policy-collapsed", "dead-gradients", *LITTLE),
         proof="new runs",
     ),
     Rule(
@@ -106,7 +121,7 @@ INPUTS = (
         advice="give episodes more time, begin them nearer to the goal, or reward the way there",
         changes=(Change("env.max_episode_steps", 4, "times"),),
         draw=("episode/truncated_share", "episode/length", "episode/return"),
-        causes=("rewards-not-seen", "values-worse-than-constant", "policy-collapsed", "too-few-updates"),
+        causes=("rewards-not-seen", "too-few-updates", "policy-collapsed", "values-worse-than-constant"),
         proof="new runs",
     ),
 )
@@ -121,7 +136,7 @@ EXPERIENCE = (
         advice="let exploration fall slowly, over a third of the run or more",
         changes=EXPLORE[:1],
         draw=("exploration/epsilon", "episode/return"),
-        causes=("rewards-not-seen", "time-limit-only", "evaluation-below-training", "values-worse-than-constant"),
+        causes=NOTHING,
         proof="new runs",
     ),
     Rule(
@@ -133,7 +148,7 @@ EXPERIENCE = (
         advice="keep more transitions",
         changes=(Change("replay_size", 50_000, "at least"),),
         draw=("replay/steps", "loss/value", "episode/return"),
-        causes=("values-too-large", "evaluation-below-training", "values-worse-than-constant", "dead-units"),
+        causes=("values-too-large", "dead-units", "values-worse-than-constant", "evaluation-below-training"),
         proof="new runs",
     ),
     Rule(
@@ -167,7 +182,7 @@ OPTIMISATION = (
             Change("optimizer_epsilon", 1e-5, "at most"),
         ),
         draw=("policy/approx_kl", "policy/entropy", "episode/return"),
-        causes=("rewards-not-seen", "time-limit-only", "values-worse-than-constant", "evaluation-below-training"),
+        causes=NOTHING,
     ),
     Rule(
         name="rewards-too-large",
@@ -178,7 +193,7 @@ OPTIMISATION = (
         advice="normalise rewards, or scale them in the environment to about 1",
         changes=(Change("normalize_rewards", True),),
         draw=("optimizer/grad_norm", "loss/value", "episode/return"),
-        causes=("values-worse-than-constant", "evaluation-below-training", "time-limit-only"),
+        causes=LITTLE,
         proof="new runs",
     ),
     Rule(
@@ -190,7 +205,7 @@ OPTIMISATION = (
         advice="let the target network follow",
         changes=(Change("target_every", 250, "at most"), Change("target_rate", 0.005, "at least")),
         draw=("value/mean", "loss/value", "episode/return"),
-        causes=("values-worse-than-constant", "evaluation-below-training", "time-limit-only"),
+        causes=LITTLE,
     ),
     Rule(
         name="discount-too-small",
@@ -201,7 +216,7 @@ OPTIMISATION = (
         advice="raise the discount; 0.99 looks 100 steps ahead",
         changes=(Change("discount", 0.99, "at least"),),
         draw=("value/explained_variance", "value/mean", "episode/return"),
-        causes=("rewards-not-seen", "time-limit-only", "values-worse-than-constant", "evaluation-below-training"),
+        causes=NOTHING,
         proof="new runs",
     ),
     Rule(
@@ -213,16 +228,7 @@ OPTIMISATION = (
         advice="lower the learning rate, or stop an update's epochs early with `target_kl`",
         changes=SLOWER,
         draw=("policy/approx_kl", "policy/clip_fraction", "episode/return"),
-        causes=(
-            "weights-too-large",
-            "dead-units",
-            "dead-gradients",
-            "policy-collapsed",
-            "values-too-large",
-            "values-worse-than-constant",
-            "evaluation-below-training",
-            "rewards-not-seen",
-        ),
+        causes=("weights-too-large", "values-too-large", "dead-units", *RUIN),
     ),
     Rule(
         name="weights-too-large",
@@ -233,14 +239,7 @@ OPTIMISATION = (
         advice="lower the learning rate and begin again",
         changes=SLOWER,
         draw=("loss/value", "optimizer/grad_norm", "episode/return"),
-        causes=(
-            "dead-gradients",
-            "policy-collapsed",
-            "values-too-large",
-            "values-worse-than-constant",
-            "evaluation-below-training",
-            "rewards-not-seen",
-        ),
+        causes=("values-too-large", *RUIN),
         proof="new runs",
     ),
     Rule(
@@ -252,15 +251,7 @@ OPTIMISATION = (
         advice="lower the learning rate and the discount, and let the target network move more slowly",
         changes=(*SLOWER, Change("target_every", 250, "at least"), Change("discount", 0.995, "at most")),
         draw=("value/mean", "loss/value", "episode/return"),
-        causes=(
-            "steps-too-large",
-            "dead-units",
-            "dead-gradients",
-            "policy-collapsed",
-            "values-worse-than-constant",
-            "evaluation-below-training",
-            "rewards-not-seen",
-        ),
+        causes=("steps-too-large", "dead-units", *RUIN),
         proof="new runs",
     ),
     Rule(
@@ -272,14 +263,7 @@ OPTIMISATION = (
         advice="lower the learning rate and begin again; tanh units do not die as relu units do",
         changes=SLOWER,
         draw=("optimizer/grad_norm", "loss/value", "episode/return"),
-        causes=(
-            "weights-too-large",
-            "dead-gradients",
-            "policy-collapsed",
-            "values-worse-than-constant",
-            "evaluation-below-training",
-            "rewards-not-seen",
-        ),
+        causes=("weights-too-large", *RUIN),
         proof="new runs",
     ),
     Rule(
@@ -291,7 +275,7 @@ OPTIMISATION = (
         advice="add an entropy bonus, or lower the learning rate",
         changes=(Change("entropy_weight", 0.01, "at least"), *SLOWER),
         draw=("policy/entropy", "episode/return"),
-        causes=("dead-gradients", "values-worse-than-constant", "rewards-not-seen"),
+        causes=("rewards-not-seen", "dead-gradients", "values-worse-than-constant"),
         proof="new runs",
     ),
     Rule(

@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
+from birl import __version__
 from birl.config import ConfigError, require
-from birl.envs.spaces import action_shape, first_value, mask_width, name_of, shown, walk, width_of
-from birl.lab.exporting.inlining import Inliner, Noise
-from birl.lab.exporting.nodes import Node, needed_nodes, nodes_of
+from birl.envs.spaces import action_shape, first_value, mask_width, name_of, shown, space_to_json, walk, width_of
+from birl.errors import printable
+from birl.lab.exporting.nodes import Inliner, Node, Noise, needed_nodes, nodes_of
 from birl.nets.images import plain_encoders
 from birl.operations import Operation, Value, WaitsFor, evaluate, needed
 from birl.registry import algorithm_named, supports
@@ -26,6 +27,9 @@ from birl.run.state_tensors import state_to_tensors
 from birl.speed import plain_forms
 from birl.types import Array, PyTree
 
+PRODUCER = "birl"
+KIND = "birl policy"  # of the description in the metadata
+FORMAT = 1
 KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)
 
 
@@ -55,7 +59,7 @@ class Graph(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """What `act` takes beside the policy and the key."""
+    """The arguments of `act`, without the policy and the key."""
 
     observations: PyTree
     memory: PyTree
@@ -247,3 +251,36 @@ def _require_masks(policy: Policy) -> None:
     wrong = f"masks True (--masks): action space {shown(space)} has no choices to mask"
     require(mask_width(space) is not None, f"{wrong}; leave it out")
     require(supports(name).masks, f"masks True (--masks): {name} has no action masks; leave it out")
+
+
+def describe(policy: Policy, graph: Graph, batch_size: int, sample: bool) -> dict[str, Any]:
+    """The description, as plain JSON values."""
+    return {
+        "format": FORMAT,
+        "birl": __version__,
+        "algorithm": algorithm_of(policy.config),
+        "actions": "sampled" if sample else "most likely",
+        "batch_size": batch_size,
+        "inputs": [_described(port) for port in graph.inputs],
+        "outputs": [_described(port) for port in graph.outputs],
+        "observation_space": space_to_json(policy.observation_space),
+        "action_space": space_to_json(policy.action_space),
+    }
+
+
+def description_text(description: dict[str, Any]) -> str:
+    """The inputs and outputs as text, a line each."""
+    rows = [
+        [side, printable(port["name"]), f"{port['dtype']}{port['shape']}", printable(port["meaning"])]
+        for side, ports in (("input", description["inputs"]), ("output", description["outputs"]))
+        for port in ports
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
+    )
+
+
+def _described(port: Port) -> dict[str, Any]:
+    shape = {"name": port.name, "dtype": str(np.dtype(port.value.dtype)), "shape": list(port.value.shape)}
+    return shape | {"meaning": port.meaning} | ({"distribution": port.distribution} if port.distribution else {})

@@ -12,22 +12,74 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from birl import __version__
-from birl.config import ConfigError
+from birl.config import ConfigError, require
 from birl.errors import CheckpointError, install_extra, printable
-from birl.lab.sharing.access import Access
-from birl.run.files import parse_json
+from birl.run.files import parse_json, read_bytes
 
+ENDPOINT, TOKEN = "HF_ENDPOINT", "HF_TOKEN"  # environment variables of Hugging Face's own tools
+HUB = "https://huggingface.co"
+TOKEN_BYTES = 4096
+LOCAL = ("localhost", "127.0.0.1", "::1")
 LISTING_BYTES = 1 << 24  # the largest list of files that is read
 MOST_FILES = 10_000
 SECONDS = 30  # without an answer
 LONGEST = 60  # seconds for the list of files; and for all files, besides those for their bytes
 SLOWEST = 10_000  # bytes in a second
 LIBRARY = {"library_name": "birl", "library_version": __version__}
-
 Result = TypeVar("Result")
+
+
+class Access(NamedTuple):
+    """A server that speaks the Hub's API, and a token for it."""
+
+    endpoint: str
+    token: str | None
+
+    def __repr__(self) -> str:  # a token must not get into a log
+        return f"Access({self.endpoint!r}, token {'is not' if self.token is None else 'is'} given)"
+
+
+def read_access(endpoint: str | None, token_file: str | Path | None) -> Access:
+    """The server and the token that are given, or else those of the environment variables.
+
+    ConfigError if the token would be sent without encryption.
+    """
+    address = (endpoint or os.environ.get(ENDPOINT) or HUB).rstrip("/")
+    require(_is_address(address), f"endpoint {address!r} is not the address of a server; use one such as {HUB}")
+    parts = urlsplit(address)
+    token = _read_token(Path(token_file)) if token_file is not None else os.environ.get(TOKEN, "").strip() or None
+    safe = token is None or parts.scheme == "https" or parts.hostname in LOCAL
+    require(safe, f"endpoint {address!r} would receive the token without encryption; use https://")
+    if token is not None:
+        source = TOKEN if token_file is None else str(token_file)
+        require(token.isascii() and token.isprintable() and " " not in token, f"{source} does not hold a token")
+    return Access(address, token)
+
+
+def require_token(access: Access) -> str:
+    """The token; ConfigError if there is none."""
+    remedy = f"make one with the right to write at {HUB}/settings/tokens, and set {TOKEN} or use --token-file"
+    require(access.token is not None, f"to push, an access token is needed and none is given; {remedy}")
+    assert access.token is not None
+    return access.token
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        plain = (parts.query, parts.fragment, parts.username) == ("", "", None) and parts.port != 0
+    except ValueError:  # of the port, too
+        return False
+    return plain and parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _read_token(path: Path) -> str:
+    token = read_bytes(path, TOKEN_BYTES).decode(errors="replace").strip()
+    require(bool(token), f"token file {path} is empty; write an access token into it")
+    return token
 
 
 class RemoteFile(NamedTuple):
@@ -76,7 +128,7 @@ def _ask(access: Access, name: str, revision: str | None, url: str) -> Repositor
 
 
 def seconds_for(files: Sequence[RemoteFile]) -> float:
-    """How long the download of these files may take."""
+    """The time limit for the download of these files."""
     return LONGEST + sum(file.size for file in files) / SLOWEST
 
 
@@ -112,7 +164,7 @@ def upload(
 
     Either all of it is in the repository afterwards, or nothing.
     """
-    library = _library()
+    library = hub_library()
     api = library.HfApi(access.endpoint, access.token, **LIBRARY)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_sentences(access, name))
@@ -129,12 +181,8 @@ def upload(
     return f"{access.endpoint}/{name}"
 
 
-def require_library() -> None:
-    """Raise ConfigError if huggingface_hub is not installed."""
-    _library()
-
-
-def _library() -> Any:
+def hub_library() -> Any:
+    """The package huggingface_hub; ConfigError if it is not installed."""
     # Without it, huggingface_hub asks huggingface.co for a list of programs at any endpoint.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     try:
@@ -193,7 +241,7 @@ def _within(seconds: float, what: str, work: Callable[[], Result]) -> Result:
 @contextlib.contextmanager
 def _stream(access: Access, url: str) -> Iterator[Any]:
     """The answer to a request, whose content has not been read yet."""
-    library = _library()
+    library = hub_library()
     headers = library.utils.build_hf_headers(token=access.token or False, **LIBRARY)
     headers["accept-encoding"] = "identity"  # what is packed could become any number of bytes
     session = library.utils.get_session()
@@ -242,7 +290,7 @@ def _refusal(access: Access, what: str, status: int) -> Exception:
 @contextlib.contextmanager
 def _sentences(access: Access, name: str) -> Iterator[None]:
     """Turn what huggingface_hub and its HTTP library raise into errors that say what to do."""
-    library = _library()
+    library = hub_library()
     import httpx2  # the HTTP library of huggingface_hub
 
     def translated(problem: BaseException) -> Exception:

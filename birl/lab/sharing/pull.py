@@ -13,9 +13,16 @@ from pathlib import Path
 from birl.config import require
 from birl.errors import CheckpointError, printable
 from birl.lab.sharing import hub
-from birl.lab.sharing.access import Access, read_access
-from birl.lab.sharing.names import leaves_directory, pulled_directory, require_repository, size_limit, size_text
-from birl.lab.sharing.public import unsigned_config, write_unsigned_checkpoint
+from birl.lab.sharing.hub import Access, read_access
+from birl.lab.sharing.shared_files import (
+    leaves_directory,
+    pulled_directory,
+    require_repository,
+    size_limit,
+    size_text,
+    unsigned_config,
+    write_unsigned_checkpoint,
+)
 from birl.run.directory import CHECKPOINTS, CONFIG, POLICY, read_settings
 from birl.run.files import partial_beside
 from birl.run.lock import own_partial, remove_abandoned
@@ -41,7 +48,7 @@ def pull(
     """
     require_repository(repository)
     access = read_access(endpoint, token_file)
-    hub.require_library()
+    hub.hub_library()
     path = pulled_directory(repository) if out is None else Path(out)
     require(not path.exists() and not path.is_symlink(), f"{path} is there already; choose another directory: --out")
     found = hub.find_repository(access, repository, revision)

@@ -8,20 +8,31 @@ from typing import Literal
 
 from birl.config import ConfigError, require
 from birl.lab.sharing import hub
-from birl.lab.sharing.access import read_access, require_token
-from birl.lab.sharing.card import chosen_license, read_page
-from birl.lab.sharing.card_text import MARK, PLACEHOLDER, card_text
-from birl.lab.sharing.names import CARD, VIDEO, require_repository, size_limit, size_text
-from birl.lab.sharing.public import (
-    changed_settings,
+from birl.lab.sharing.card import (
+    MARK,
+    PLACEHOLDER,
+    Subject,
+    card_text,
+    chosen_license,
+    read_page,
+    read_subject,
+    write_policy,
+)
+from birl.lab.sharing.hub import read_access, require_token
+from birl.lab.sharing.shared_files import (
+    CARD,
+    VIDEO,
+    changed_on_upload,
     copy_file,
     public_changes,
     public_settings,
     require_no_home,
+    require_repository,
+    size_limit,
+    size_text,
     unsigned_config,
     write_unsigned_checkpoint,
 )
-from birl.lab.sharing.subject import Subject, read_subject, write_policy
 from birl.run.checkpoint import checkpoints_in, read_best
 from birl.run.directory import CHECKPOINTS, CONFIG, METRICS, POLICY, SUMMARY, read_settings
 from birl.run.files import open_to_read, to_json_bytes
@@ -55,7 +66,7 @@ def push(
     subject = read_subject(Path(run))
     with tempfile.TemporaryDirectory(prefix="birl-push-") as place:
         folder = Path(place)
-        for notice in changed_settings(read_settings(subject.run_dir).values):
+        for notice in changed_on_upload(read_settings(subject.run_dir).values):
             report(f"{CONFIG}: {notice}")
         stage(subject, folder, repository, license)
         if checkpoint is not None:

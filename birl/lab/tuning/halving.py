@@ -1,4 +1,4 @@
-"""What to do next in a search: asynchronous successive halving, ASHA (Li et al. 2020, Alg. 2).
+"""The next step of a search: asynchronous successive halving, ASHA (Li et al. 2020, Alg. 2).
 
 1. Finish what was begun: the other seeds of a trial, and runs whose worker died.
 2. Else, from the highest rung down: if a trial is among the best 1/η of its rung and has not been
@@ -12,8 +12,8 @@ runs, only those are begun that can end in time, by the speed of their trial so 
 
 from typing import NamedTuple
 
+from birl.lab.tuning.journal import FINAL_DEFAULT, LaneState, SearchState, Trial
 from birl.lab.tuning.plan import ETA
-from birl.lab.tuning.state import FINAL_DEFAULT, LaneState, SearchState, Trial
 
 UNCOUNTED = 0.05  # of the time, for what no worker counts: starting the processes, writing the result
 SHARE = 0.25  # of the time, kept for the final runs until their speed is known
@@ -67,7 +67,7 @@ Step = Job | Promote | Begin | Close | Choose | Wait | Over
 
 
 def next_step(state: SearchState, now: float, workers: int, worker: str = "") -> Step:
-    """What this worker, which is free, does next. `workers` is how many there are."""
+    """The next step of a free worker. `workers` is the number of workers."""
     if state.winner is not None:
         return _final_job(state, now)
     if state.finalists is not None:
@@ -155,7 +155,7 @@ def steps_left(state: SearchState, trial: Trial) -> int:
 
 
 def may_begin(state: SearchState) -> bool:
-    """Whether the budget allows another trial."""
+    """True if the budget allows another trial."""
     failed = len(state.trials) >= HOPELESS and all(trial.problem is not None for trial in state.trials)
     limit = state.plan.budget.trials
     return not failed and (limit is None or len(state.trials) < limit)
@@ -213,7 +213,7 @@ def _final_job(state: SearchState, now: float) -> Step:
 
 
 def _can_end(state: SearchState, trial: Trial, env_steps: int, now: float) -> bool:
-    """Whether so many steps with the settings of this trial fit into the time that is left."""
+    """True if so many steps with the settings of this trial fit into the time that is left."""
     return run_seconds(trial, env_steps) < time_to_end(state, now)
 
 

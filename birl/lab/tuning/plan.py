@@ -1,4 +1,4 @@
-"""What a search does, as data: its candidates, seeds, rungs and budget. Kept in tune.json."""
+"""The plan of a search: its candidates, seeds, rungs and budget, saved in tune.json."""
 
 import dataclasses
 import math
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from birl.config import from_json, require, to_json
+from birl.config import from_json, hints_of, require, to_json
 from birl.errors import CheckpointError
 from birl.registry import validate
 from birl.run.files import read_json, write_json
@@ -22,13 +22,6 @@ KINDS: dict[str, type] = {"range": Range, "log_range": LogRange}
 
 SamplerName = Literal["tpe", "random"]
 CommandName = Literal["tune", "solve"]
-FIELDS: dict[str, Any] = {
-    "seeds": tuple[int, ...],
-    "final_seeds": tuple[int, ...],
-    "rungs": tuple[int, ...],
-    "sampler": SamplerName,
-    "command": CommandName,
-}
 
 
 @dataclass(frozen=True)
@@ -42,7 +35,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Budget:
-    """When the search for settings ends. The final runs come after it."""
+    """The end of the search for settings. The final runs come after it."""
 
     minutes: float | None = None  # of wall clock for everything, the final runs too; None: no limit
     trials: int | None = None  # None: no limit
@@ -182,8 +175,9 @@ def read_plan(directory: Path, trust: bool = False) -> tuple[TunePlan, list[str]
     read = [_read_candidate(one, path, own, trust) for one, own in zip(found, listed, strict=True)]
     stored.pop("format")
     budget = from_json(Budget, stored.pop("budget"), f"{path}: budget")
+    kinds = hints_of(TunePlan)
     try:
-        values = {name: from_json(FIELDS.get(name, int), value, f"{path}: {name}") for name, value in stored.items()}
+        values = {name: from_json(kinds.get(name, int), value, f"{path}: {name}") for name, value in stored.items()}
         plan = TunePlan(tuple(candidate for candidate, _ in read), budget=budget, **values)
     except TypeError as problem:
         raise CheckpointError(f"{path} is damaged: {problem}") from problem
@@ -192,7 +186,7 @@ def read_plan(directory: Path, trust: bool = False) -> tuple[TunePlan, list[str]
 
 
 def is_search(directory: Path) -> bool:
-    """Whether this directory holds a search."""
+    """True if this directory holds a search."""
     return (directory / PLAN).is_file()
 
 
@@ -250,7 +244,7 @@ def point_json(point: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_in(space: SearchSpace, point: dict[str, Any]) -> bool:
-    """Whether this point, as JSON, has a value for each setting of the space, and none outside."""
+    """True if this point, as JSON, has a value for each setting of the space, and none outside."""
     return point.keys() == space.keys() and all(_holds(space[name], value) for name, value in point.items())
 
 

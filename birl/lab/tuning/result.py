@@ -1,4 +1,4 @@
-"""What came of a search: the winner's score on fresh seeds, beside the settings to begin with.
+"""The result of a search: the winner's score on fresh seeds, beside the settings to begin with.
 
 The best of many trials is flattered: it was chosen because its score was high, and part of that was
 luck. So the winner is trained again on seeds that the search has not seen.
@@ -9,11 +9,11 @@ from typing import Any
 
 from birl.config import ConfigError, to_json
 from birl.errors import CheckpointError
-from birl.lab.compare import compare
-from birl.lab.pairs import verdict_text
+from birl.lab.comparison import compare, verdict_text
 from birl.lab.tuning.halving import ranked
-from birl.lab.tuning.runs import trial_config
-from birl.lab.tuning.state import FINAL, FINAL_DEFAULT, LaneState, SearchState
+from birl.lab.tuning.journal import FINAL, FINAL_DEFAULT, LaneState, SearchState
+from birl.lab.tuning.suggesting import importance
+from birl.lab.tuning.worker import trial_config
 from birl.run.console import counted, number
 from birl.run.files import write_json
 from birl.run.groups.group_results import score_statistics, settings_text
@@ -62,7 +62,7 @@ def make_result(directory: Path, state: SearchState, now: float) -> dict[str, An
         "fresh": _scores(state.finals.get(FINAL), last),
         "default": _scores(state.finals.get(FINAL_DEFAULT), last),
         "comparison": _comparison(directory, state),
-        "importance": _importance(state, 0 if winner is None else winner.candidate),
+        "importance": importance(state, 0 if winner is None else winner.candidate),
         "trials": [_trial(state, number) for number in range(len(state.trials))],
         "rungs": list(state.plan.rungs),
         "env_steps": state.env_steps(),
@@ -137,14 +137,6 @@ def _trial(state: SearchState, index: int) -> dict[str, Any]:
         "env_steps": sum(lane.env_steps for lane in trial.lanes.values()),
         "problem": trial.problem,
     }
-
-
-def _importance(state: SearchState, candidate: int) -> dict[str, float]:
-    try:
-        from birl.lab.tuning.optuna_sampler import importance
-    except ConfigError:  # without the extra
-        return {}
-    return importance(state, candidate)
 
 
 def _score_text(found: dict[str, Any]) -> str:

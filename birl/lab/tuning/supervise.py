@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from birl.config import ConfigError, require
-from birl.lab.tuning.journal import Journal, process_name
+from birl.lab.tuning.journal import Journal, process_name, waiting_for
 from birl.run.files import PARTIAL, make_directory, open_to_append
 from birl.run.groups.lane_training import POLL_SECONDS, SIGNAL_SECONDS, lane_variables, last_words
 from birl.workers.child import Program, SignalRelay, describe_exit, start_program
@@ -63,9 +63,8 @@ def run_here(
 
 def report_crash(directory: Path, pid: int) -> None:
     """Write down that a worker of this machine died by itself: its run may be to blame."""
-    journal = Journal(directory)
-    with journal.locked():
-        journal.append({"event": "crashed", "process": process_name(pid)})
+    with waiting_for(directory):
+        Journal(directory).append({"event": "crashed", "process": process_name(pid)})
 
 
 def _raise_if_hopeless(one: WorkerProcess, code: int, deaths: int) -> None:
@@ -86,14 +85,14 @@ def _start(directory: Path, number: int, trust: bool) -> WorkerProcess:
 
 
 class WorkerEnd(NamedTuple):
-    """How the worker of a task ended."""
+    """The end of a task's worker."""
 
     problem: str = ""  # why it failed
     is_final: bool = False  # another one would fail as well
 
 
 class WorkerTask(NamedTuple):
-    """What a task of a cluster needs to work on a search."""
+    """The arguments of a task of a cluster."""
 
     directory: Path
     token: str  # a file that the directory has, if it is the same one
@@ -119,7 +118,7 @@ class WaitingTasks(Iterator[WorkerTask]):
 
 
 def run_on_ray(
-    directory: Path, jobs: int, trust: bool, signals: Sequence[int], address: str, progress: Callable[[], int]
+    address: str, directory: Path, jobs: int, trust: bool, signals: Sequence[int], progress: Callable[[], int]
 ) -> Iterator[int]:
     """As `run_here`, with a task of the cluster for each worker; all must see the directory."""
     from birl.workers.ray_actors import run_tasks  # which needs an extra

@@ -6,47 +6,144 @@ of one that died is free again, and its run goes on from its checkpoint. So work
 of this machine, tasks of a Ray cluster, or processes of any machine that sees the directory.
 """
 
+import io
 import os
 import secrets
+import shutil
 import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import overload
+from typing import Any, NamedTuple, overload
 
-from birl.config import ConfigError
+from birl.config import ConfigError, is_compiled
 from birl.errors import CheckpointError
-from birl.lab.tuning.halving import (
-    Begin,
-    Choose,
-    Close,
-    Job,
-    Over,
-    Promote,
-    Wait,
-    next_step,
-    time_of_job,
+from birl.lab.tuning.halving import Begin, Choose, Close, Job, Over, Promote, Wait, next_step, time_of_job
+from birl.lab.tuning.journal import (
+    FINAL,
+    FINAL_DEFAULT,
+    JOURNAL,
+    Event,
+    Journal,
+    LaneState,
+    SearchState,
+    Trial,
+    process_name,
+    waiting_for,
 )
-from birl.lab.tuning.journal import JOURNAL, Event, Journal, process_name
-from birl.lab.tuning.plan import PLAN, read_plan
-from birl.lab.tuning.runs import ALIVE_SECONDS, held_steps, make_runs, run_dir_of, saved_steps, train_run
-from birl.lab.tuning.sampling import choose_settings
-from birl.lab.tuning.state import FINAL, FINAL_DEFAULT, LaneState, SearchState, Trial
-from birl.run.files import make_directory, open_to_append
+from birl.lab.tuning.plan import PLAN, TunePlan, read_plan
+from birl.lab.tuning.search_space import at_point
+from birl.lab.tuning.suggesting import choose_settings
+from birl.run.checkpoint import checkpoints_in
+from birl.run.directory import CHECKPOINTS
+from birl.run.files import make_directory, open_to_append, require_real_directory
+from birl.run.groups.group_plan import make_group, plan_group
 from birl.run.groups.lane import LOG
 from birl.run.groups.lane_training import SAID
+from birl.run.history import read_history
 from birl.run.lock import locked
 from birl.run.signals import Interrupted
+from birl.run.start import reopen, with_run
 
+ALIVE_SECONDS = 20.0  # between two signs of life of a worker
 WORKERS = "workers"
 WAIT_SECONDS = 0.5
 TIME_IS_OVER = signal.SIGALRM  # what a run of the search is told when the time of the search is over
 
 
+class JobResult(NamedTuple):
+    """The result of a job."""
+
+    env_steps: int
+    score: float | None  # None: the run has no evaluation
+    seconds: float
+    rate: float | None  # seconds a step, without compiling and evaluating; None: there was one update at most
+
+
+def trial_config(plan: TunePlan, trial: Trial) -> Any:
+    """The settings of a trial."""
+    base = plan.candidates[trial.candidate].config
+    return base if trial.point is None else at_point(base, trial.point)
+
+
+def make_runs(directory: Path, group: str, plan: TunePlan, trial: Trial) -> None:
+    """Make the run directories of a group; what a killed process left of it is removed first."""
+    config = trial_config(plan, trial)
+    seeds = plan.seeds
+    if group == FINAL_DEFAULT:
+        config = plan.candidates[trial.candidate].config
+    if not group.startswith("trials/"):
+        seeds = plan.final_seeds
+    elif is_compiled(config.env):  # chunks end where a checkpoint is due, and so at the rungs
+        config = with_run(config, checkpoint_every=plan.steps(trial.candidate, 0))
+    path = directory / group
+    for part in (path.parent, path):
+        require_real_directory(part)
+    if path.exists():
+        shutil.rmtree(path)
+    make_directory(path.parent)
+    config = with_run(config, seed=seeds[0], run_dir=str(path))
+    make_group(plan_group(lambda _: config, {}, len(seeds)), None, overwrite=False)
+
+
+def run_dir_of(directory: Path, group: str, seed: int) -> Path:
+    """The directory of a run; CheckpointError if a link leads to it, out of the search."""
+    run_dir = directory / group / f"seed-{seed}"
+    for part in [run_dir, *run_dir.parents][: len(run_dir.parts) - len(directory.parts)]:
+        require_real_directory(part)
+    return run_dir
+
+
+def train_run(run_dir: Path, steps: int, trust: bool, signals: Sequence[int], tick: Callable[[], bool]) -> JobResult:
+    """Train a run to these steps from where it is, or until `tick`, called after updates, is true.
+
+    A run that is there already is not trained or evaluated again. After a signal it is saved, and
+    SystemExit is raised.
+    """
+    begin = time.monotonic()
+    run = reopen(run_dir, trust=trust, pause_at=steps)
+    with io.TextIOWrapper(open_to_append(run_dir / LOG), line_buffering=True) as log, run.as_lane(signals, log):
+        first = last = None
+        for _ in run:
+            is_over = tick()
+            last = run.env_steps, time.monotonic()
+            first = first or last
+            if is_over:
+                break
+    rate = None
+    if first is not None and last is not None and last[0] > first[0]:
+        rate = (last[1] - first[1]) / (last[0] - first[0])
+    return JobResult(run.env_steps, score_at(run_dir, run.env_steps), time.monotonic() - begin, rate)
+
+
+def score_at(run_dir: Path, env_steps: int) -> float | None:
+    """The evaluation of a run at these steps; None if there is none."""
+    steps, scores = read_history(run_dir).curve("eval/return_mean")
+    return float(scores[-1]) if len(steps) and int(steps[-1]) == env_steps else None
+
+
+def saved_steps(run_dir: Path) -> int:
+    """The steps of the newest checkpoint of a run; -1 if there is none."""
+    try:
+        found = checkpoints_in(run_dir / CHECKPOINTS)
+    except CheckpointError:
+        return -1
+    return int(found[-1].name) if found else -1
+
+
+def held_steps(directory: Path, state: SearchState, worker: str) -> int:
+    """The saved steps of the run that this worker trains; -1 if there are none."""
+    for group, lanes in state.groups():
+        for seed, lane in lanes.items():
+            if lane.holder == worker:
+                return saved_steps(directory / group / f"seed-{seed}")
+    return -1
+
+
 class Stops(Sequence[int]):
-    """Why a run has to stop: the signals of this process, and the end of the search's time."""
+    """Reasons for a run to stop: the signals of this process, and the end of the search's time."""
 
     def __init__(self, signals: list[int]) -> None:
         self._signals = signals
@@ -98,7 +195,7 @@ class Worker:
 
     def _next(self) -> Job | Wait | Over:
         """Decide what to do, write it down, and claim it."""
-        with self._journal.locked():
+        with waiting_for(self._directory):
             self._free_lost()
             while True:
                 step = next_step(self._read(), time.time(), self._alive(), self._name)
@@ -233,5 +330,5 @@ class Worker:
         self._journal.append(*({"worker": self._name} | event for event in events))
 
     def _report(self, event: Event) -> None:
-        with self._journal.locked():
+        with waiting_for(self._directory):
             self._append(event)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 CASES = {
     "reinforce": {"actions": "MultiDiscrete", "core": "lstm", "masks": True},
     "qac": {"actions": "MultiBinary", "more": (("activation", "relu"),)},

@@ -17,7 +17,7 @@ import pytest
 import birl
 from tests.lab.chromium import PROGRAM, Browser, chromium
 
-DEMO = Path(__file__).resolve().parents[2] / "docs" / "demo"
+DEMO = Path(__file__).resolve().parents[3] / "docs" / "demo"
 RUNTIME = DEMO / "ort" / "onnxruntime-web.js"
 MISSING = "onnxruntime-web is missing"
 SMALL = {"rollout_length": 16, "minibatches": 1, "epochs": 1, "total_steps": 128, "eval_episodes": 1, "quiet": True}

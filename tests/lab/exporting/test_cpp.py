@@ -16,7 +16,7 @@ import pytest
 
 import birl
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "examples" / "cpp"
 FETCHED = ROOT / "build" / "onnxruntime"
 MISSING = [program for program in ("cmake", "c++") if shutil.which(program) is None]

@@ -17,7 +17,7 @@ from gymnasium.vector import SyncVectorEnv
 import birl
 from birl.config import ConfigError
 from birl.errors import CheckpointError
-from birl.lab.exporting.description import KEY
+from birl.lab.exporting.graph import KIND
 from birl.maths.distributions import Categorical
 from birl.run.policy import make_policy
 from tests.envs.counting import MaskedCounting, counting_functions
@@ -70,7 +70,7 @@ def test_the_command_writes_a_policy_file_as_onnx_and_prints_its_inputs_and_outp
 def test_the_metadata_of_onnx_says_what_the_file_is(policy, tmp_path):
     written = birl.export(policy, tmp_path / "policy.onnx", sample=True, batch_size=4)
     model = onnx.load(written.path)
-    (metadata,) = [json.loads(entry.value) for entry in model.metadata_props if entry.key == KEY]
+    (metadata,) = [json.loads(entry.value) for entry in model.metadata_props if entry.key == KIND]
     assert metadata == written.description
     assert metadata["algorithm"] == "ppo"
     assert metadata["birl"] == birl.__version__

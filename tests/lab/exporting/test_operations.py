@@ -8,10 +8,8 @@ import pytest
 
 from birl.config import ConfigError
 from birl.lab.exporting.graph import Graph, Port
-from birl.lab.exporting.inlining import Inliner
-from birl.lab.exporting.nodes import nodes_of
-from birl.lab.exporting.numpy_code import numpy_lines
-from birl.lab.exporting.numpy_folder import CONVOLVE, ERF
+from birl.lab.exporting.nodes import Inliner, nodes_of
+from birl.lab.exporting.numpy_code import CONVOLVE, ERF, numpy_lines
 from birl.lab.exporting.onnx_file import onnx_bytes
 from birl.maths.value_distributions import CategoricalValues, QuantileValues, ScalarValues, atoms, midpoints
 from birl.operations import Value, WaitsFor, needed

@@ -12,9 +12,7 @@ import yaml
 
 import birl
 from birl.config import ConfigError
-from birl.lab.sharing.card_text import MARK, card_text
-from birl.lab.sharing.markdown import block, code, quoted
-from birl.lab.sharing.subject import read_subject
+from birl.lab.sharing.card import MARK, card_text, code, code_block, read_subject, yaml_text
 from birl.maths.statistics import bootstrap_interval
 from birl.run.groups.group_results import score_statistics
 from tests.lab.sharing.conftest import make_seeds
@@ -172,8 +170,8 @@ def test_a_forged_setting_stays_text_in_yaml_and_in_markdown(evil, run):
 def test_what_could_end_a_code_span_a_block_or_a_string_does_not():
     assert code("a`b|c\nd") == "`a?b?c d`"
     assert code("") == "–"
-    assert block(["x ``` y"], "sh") == "````sh\nx ``` y\n````"
-    assert yaml.safe_load(quoted('a: "b"\\ #c')) == 'a: "b"\\ #c'
+    assert code_block(["x ``` y"], "sh") == "````sh\nx ``` y\n````"
+    assert yaml.safe_load(yaml_text('a: "b"\\ #c')) == 'a: "b"\\ #c'
 
 
 def test_no_path_of_this_machine_gets_into_a_card(run, monkeypatch):

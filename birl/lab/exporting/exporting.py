@@ -10,9 +10,8 @@ import numpy as np
 
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError, install_extra
-from birl.lab.exporting import numpy_folder
-from birl.lab.exporting.description import describe
-from birl.lab.exporting.graph import graph_of
+from birl.lab.exporting import numpy_code
+from birl.lab.exporting.graph import describe, graph_of
 from birl.run import files
 from birl.run.loading import load
 from birl.run.policy import Policy
@@ -22,7 +21,7 @@ DEFAULT = {"onnx": Path("policy.onnx"), "numpy": Path("policy_numpy")}
 
 
 class Exported(NamedTuple):
-    """What `export` wrote."""
+    """The result of `export`."""
 
     path: Path
     description: dict[str, Any]  # inputs, outputs, spaces: what is in the file, too
@@ -64,9 +63,9 @@ def export(
         with files.replacing(path) as file:
             file.write(content)
     else:
-        texts, weights = numpy_folder.numpy_files(graph, description, (policy.observation_space, policy.action_space))
-        _require_free(path, numpy_folder.is_exported(path))
-        _write_folder(path, texts | {numpy_folder.WEIGHTS: _npz(weights)})
+        texts, weights = numpy_code.numpy_files(graph, description, (policy.observation_space, policy.action_space))
+        _require_free(path, numpy_code.is_exported(path))
+        _write_folder(path, texts | {numpy_code.WEIGHTS: _npz(weights)})
     return Exported(path, description)
 
 

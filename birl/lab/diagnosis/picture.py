@@ -1,4 +1,4 @@
-"""The picture of a diagnosis: the curves that show each finding, with their limits."""
+"""The picture of a diagnosis: the curves that show each fault, with their limits."""
 
 import textwrap
 from collections.abc import Sequence
@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from birl.errors import printable
-from birl.lab.diagnosis.findings import Diagnosis
+from birl.lab.diagnosis.diagnoses import Diagnosis, in_seeds
 from birl.lab.diagnosis.rules import RULES
-from birl.lab.diagnosis.text import in_seeds
 from birl.run.files import replacing
 from birl.run.history import RunHistory, SeedGroup
 from birl.run.plot import COLOURS, DARK, METRIC_LABELS, moving_mean, style_axes
@@ -30,9 +29,9 @@ def draw_diagnoses(found: Sequence[Diagnosis], groups: Sequence[SeedGroup], out:
 
 
 def draw_diagnosis(diagnosis: Diagnosis, runs: Sequence[RunHistory], out: Path) -> Path:
-    """A row of small plots for each finding, or the return alone; the path of the image."""
-    titles = [f"{place}. {finding.title}" for place, finding in enumerate(diagnosis.findings, 1)]
-    titles += [f"{in_seeds(finding)} {finding.title}" for finding in diagnosis.in_few]
+    """A row of small plots for each fault, or the return alone; the path of the image."""
+    titles = [f"{place}. {fault.title}" for place, fault in enumerate(diagnosis.findings, 1)]
+    titles += [f"{in_seeds(fault)} {fault.title}" for fault in diagnosis.in_few]
     found = [*diagnosis.findings, *diagnosis.in_few]
     rows = [(title, RULES[one.rule].draw, one.evidence.lines) for title, one in zip(titles, found, strict=True)] or [
         ("", ("episode/return", "policy/entropy", "loss/value"), {})

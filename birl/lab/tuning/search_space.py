@@ -132,7 +132,7 @@ def _read_dimension(config: Any, name: str, text: str, table: Dimension | None) 
 
 
 def _usual(config: Any, name: str, table: SearchSpace) -> Dimension:
-    """What to try of a setting that was named without values."""
+    """The values to try for a setting that was named without any."""
     kinds = _kinds(_hints(config)[name])
     named = [option for kind in kinds if typing.get_origin(kind) is Literal for option in typing.get_args(kind)]
     if name in table:
@@ -210,5 +210,5 @@ def _any_box(actions: Leaves) -> bool:
 
 
 def _only_convolutions(config: Any, observations: Leaves) -> bool:
-    """Whether the observation is one image, whose encoder has layers of its own."""
+    """True if the observation is one image, whose encoder has layers of its own."""
     return len(observations) == 1 and is_image(observations[0]) and flat_settings(config).get("encoder", "mlp") != "mlp"

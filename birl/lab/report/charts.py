@@ -12,17 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from birl.lab.report.elements import (
-    Content,
-    Html,
-    Section,
-    data,
-    element,
-    join,
-    paragraph,
-    sentences,
-    style_of,
-)
+from birl.lab.report.page import Content, Html, Section, data, element, join, paragraph, sentences, style_of
 from birl.maths.curves import moving_mean
 from birl.run.history import RunHistory, SeedGroup
 from birl.run.plot import METRIC_LABELS, bootstrap_band, ends_early
@@ -57,10 +47,10 @@ class Grids:
         return self.found.index(grid)
 
 
-def curves_section(groups: Sequence[SeedGroup], id: str = "curves") -> Section:
+def curves_section(groups: Sequence[SeedGroup]) -> Section:
     """Learning curves of these groups: any metric, over steps or seconds."""
     found = curve_data(groups)
-    body = paragraph("No run has metrics yet.") if not found["metrics"] else figure(found, id)
+    body = paragraph("No run has metrics yet.") if not found["metrics"] else figure(found, "curves")
     return Section("Learning curves", body)
 
 
@@ -126,7 +116,7 @@ def curve_data(groups: Sequence[SeedGroup]) -> dict[str, Any]:
 
 
 def mean_notes(group: SeedGroup) -> Iterator[str]:
-    """What a reader must know of a mean: which seeds are not in it, and whether it ends early."""
+    """Notes on a mean: the seeds that are not in it, and where it ends early."""
     sound = _in_mean(group.runs)
     left_out = [str(run.seed) for run in group.runs if run not in sound]
     if left_out:
@@ -208,7 +198,7 @@ def _group_curves(
 
 
 def _starts(runs: Sequence[RunHistory]) -> dict[Path, Start]:
-    """Of each fork whose parent is among these runs: the parent, and the steps at its beginning."""
+    """For each fork whose parent is among these runs: the parent, and the steps at its start."""
     known = {run.run_dir.resolve(): run for run in runs}
     return {
         run.run_dir: (known[parent], run.fork.env_steps)

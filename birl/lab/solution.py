@@ -1,40 +1,121 @@
-"""The end of a search for an agent: the policy, its score on fresh episodes, a video, a verdict."""
+"""The end of a search for an agent: the best policy, its score on fresh episodes, a video.
 
+Kept in solve.json, before the search, is what its end needs; in solution.json the result.
+"""
+
+import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from birl.config import ConfigError
-from birl.errors import EnvError
-from birl.lab.report.elements import Section, element, join, paragraph, sentences, small
-from birl.lab.report.videos import video_element
-from birl.lab.solving.contenders import (
-    CONTENDERS,
-    LEAST_EPISODES,
-    Found,
-    Player,
-    episodes_that_fit,
-    found_policies,
-    play_off,
-    player_of,
-)
-from birl.lab.solving.plan_file import SolvePlan
-from birl.lab.solving.verdict import Verdict, judge
-from birl.lab.tuning.page import REPORT, write_page
+import numpy as np
+
+from birl.config import ConfigError, EnvConfig, check_fields, from_json, require, to_json
+from birl.errors import CheckpointError, EnvError
+from birl.lab.random_policy import AgainstRandom, against_random
+from birl.lab.report.page import Section, element, join, paragraph, sentences, small
+from birl.lab.report.sections import video_element
+from birl.lab.tuning.search_output import REPORT, write_page
+from birl.lab.tuning.worker import run_dir_of, saved_steps
 from birl.registry import name_of, supports
+from birl.run import checkpoint
 from birl.run.console import counted, number
-from birl.run.directory import POLICY
-from birl.run.files import write_json
+from birl.run.directory import CHECKPOINTS, POLICY
+from birl.run.evaluating import Evaluation, evaluate_policy
+from birl.run.files import read_json, write_json
+from birl.run.given import Given
+from birl.run.loading import load_to_play
+from birl.run.policy import Policy
 from birl.run.record import record
 
+CONTENDERS = 3  # policies that play against each other
+TRIED = 20  # episodes with each
+LEAST_EPISODES = 5
+
+Play = Callable[[int, int], Evaluation]  # so many episodes with this seed
+Clock = Callable[[], float]
+PLAN = "solve.json"  # what the end of a search needs
 SOLUTION = "solution.json"
 VIDEO = "video.mp4"
 FRESH = 1_000_003  # added to the seed: episodes that no trial was evaluated on
 CHOOSING = 0.4  # of the time of the ending, for choosing a policy and how it acts
 SCORING = 0.45  # of the time of the ending, for the final score
-
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SolveRequest:
+    """The user's request, without the time; a search is continued only with the same one."""
+
+    env: EnvConfig
+    algorithms: tuple[str, ...]
+    total_steps: int | None
+    episodes: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class SolvePlan:
+    """The settings of the final score, and the returns of random actions."""
+
+    episodes: int  # fresh ones, for the final score
+    seed: int
+    video: bool  # record an episode
+    random_returns: tuple[float, ...]
+    request: SolveRequest | None = None
+    preparation: float = 0.0  # seconds before the search began
+    ending: float = 0.0  # seconds that are kept for its end
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require(self.episodes >= 1, f"episodes {self.episodes} must be at least 1")
+        require(len(self.random_returns) > 0, "random_returns are missing")
+
+    def at_random(self) -> Evaluation:
+        """The episodes of the random policy."""
+        returns = np.array(self.random_returns)
+        return Evaluation(returns, np.zeros(len(returns)))
+
+
+def is_solving(directory: Path) -> bool:
+    """True if this directory holds a search for an agent."""
+    return (directory / PLAN).is_file()
+
+
+def write_solve_plan(directory: Path, plan: SolvePlan) -> None:
+    """Write solve.json."""
+    write_json(directory / PLAN, to_json(plan))
+
+
+def read_solve_plan(directory: Path) -> SolvePlan:
+    """The plan in solve.json; ConfigError if it is damaged."""
+    path = directory / PLAN
+    return from_json(SolvePlan, read_json(path), str(path))
+
+
+class Found(NamedTuple):
+    """The best checkpoint of a trial, by the trial's own evaluations."""
+
+    trial: int
+    run_dir: Path
+    env_steps: int  # after which it was saved
+    score: float
+
+
+class Player(NamedTuple):
+    """A policy that was found, and how it acts."""
+
+    found: Found
+    policy: Policy
+    env: Any
+    deterministic: bool
+
+    def play(self, episodes: int, seed: int) -> Evaluation:
+        """Whole episodes."""
+        limit = self.policy.config.run.eval_max_steps
+        return evaluate_policy(self.policy, self.env, episodes, seed, self.deterministic, limit)
 
 
 def end_solving(
@@ -55,7 +136,7 @@ def end_solving(
     if episodes < plan.episodes:
         say(f"the final score is that of {episodes} episodes: there is no time for {plan.episodes}")
     played = player.play(episodes, plan.seed + FRESH)
-    verdict = judge(played, plan.at_random())
+    verdict = against_random(played, plan.at_random())
     policy = directory / POLICY
     player.policy.save(policy)
     video = _record(run_dir, directory / VIDEO, plan.seed, deterministic, trust, say) if plan.video else None
@@ -101,7 +182,58 @@ def best_player(found: Sequence[Found], seed: int, seconds: float, trust: bool) 
     return modes[way], each
 
 
-def ending_texts(solution: dict[str, Any], verdict: Verdict) -> list[str]:
+def found_policies(directory: Path, result: dict[str, Any], seed: int) -> list[Found]:
+    """The best checkpoint of each trial that has a score, highest first."""
+    found = []
+    for index, trial in enumerate(result["trials"]):
+        scores = [score for score in trial["scores"] if score is not None]
+        if not scores or trial["problem"] is not None:
+            continue
+        try:
+            run_dir = run_dir_of(directory, trial["directory"], seed)
+            best = checkpoint.read_best(run_dir / CHECKPOINTS)
+        except CheckpointError:  # a link instead of a directory
+            continue
+        if best is None:
+            found.append(Found(index, run_dir, saved_steps(run_dir), scores[-1]))
+        else:
+            found.append(Found(index, run_dir, int(best["checkpoint"]), best["return_mean"]))
+    return sorted(found, key=lambda one: one.score, reverse=True)
+
+
+def player_of(found: Found, trust: bool) -> Player:
+    """The policy of a checkpoint, acting as in its evaluations."""
+    policy, env = load_to_play(found.run_dir, Given(trust=trust))
+    return Player(found, policy, env, policy.config.run.eval_deterministic)
+
+
+def play_off(plays: Sequence[Play], seed: int, seconds: float, clock: Clock = time.monotonic) -> tuple[int, float]:
+    """The index of the highest mean return, and the seconds of one of its episodes.
+
+    All play the same episodes: a few, and as many more as fit into the time at that speed.
+    """
+    begin = clock()
+    returns: list[np.ndarray] = []
+    each: list[float] = []
+    for play in plays:
+        before = clock()
+        returns.append(play(LEAST_EPISODES, seed).returns)
+        each.append((clock() - before) / LEAST_EPISODES)
+    more = episodes_that_fit(seconds - (clock() - begin), sum(each), TRIED - LEAST_EPISODES)
+    if more > 0 and len(plays) > 1:
+        returns = [np.append(own, play(more, seed + 1).returns) for own, play in zip(returns, plays, strict=True)]
+    best = int(np.argmax([own.mean() for own in returns]))
+    return best, each[best]
+
+
+def episodes_that_fit(seconds: float, each: float, wanted: int, least: int = 0) -> int:
+    """The episodes that can be played in this time; `wanted` at most, and `least` in any case."""
+    if seconds == float("inf"):
+        return wanted
+    return min(wanted, max(least, int(seconds / max(each, 1e-9))))
+
+
+def ending_texts(solution: dict[str, Any], verdict: AgainstRandom) -> list[str]:
     """The solution in a few sentences."""
     run_dir, policy = solution["run_dir"], solution["policy"]
     steps = f"{counted(solution['trials'], 'trial')}, {solution['env_steps']:,} steps"

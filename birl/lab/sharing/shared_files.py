@@ -1,26 +1,92 @@
-"""What of a run's files may leave this machine: no signature, no path, no account.
+"""The files of a shared run: their names, their sizes, and the parts that may leave this machine.
 
-A signature would make a run its maker's own when it comes back. A path tells the names of a
+Nothing else is uploaded or downloaded: no pickle, no module, no link. No signature is uploaded, for
+it would make a run its maker's own when it comes back, and no path, for paths tell the names of a
 machine's users and folders.
 """
 
 import dataclasses
 import hashlib
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from birl.config import to_json
+from birl.config import require, to_json
 from birl.errors import CheckpointError
-from birl.run.checkpoint import MANIFEST, load_checkpoint, manifest_bytes
-from birl.run.directory import CONFIG, Fork, SettingsChange, flatten
-from birl.run.files import open_to_read, read_bytes, to_json_bytes, write_new
+from birl.run.checkpoint import LARGEST_JSON, MANIFEST, SNAPSHOT_NAMES, files_of, load_checkpoint, manifest_bytes
+from birl.run.directory import (
+    CHECKPOINTS,
+    CONFIG,
+    METRICS,
+    POLICY,
+    SUMMARY,
+    Fork,
+    SettingsChange,
+    flatten,
+    is_checkpoint_name,
+)
+from birl.run.files import JSON_BYTES, open_to_read, read_bytes, to_json_bytes, write_new
 from birl.run.history import FORK_BEFORE, FORKED, RESUMED, RunHistory, comparable_settings
 
+CARD = "README.md"
+VIDEO = "replay.mp4"  # the Hub shows a video of this name beside the card
+MEGABYTE, GIGABYTE = 1 << 20, 1 << 30
+LIMITS = {
+    CARD: JSON_BYTES,
+    POLICY: 4 * GIGABYTE,
+    CONFIG: JSON_BYTES,
+    SUMMARY: JSON_BYTES,
+    METRICS: GIGABYTE,
+    VIDEO: 256 * MEGABYTE,
+}
+CHECKPOINT_FILES = {MANIFEST}.union(*map(files_of, SNAPSHOT_NAMES))
+CHECKPOINT_TENSORS = 16 * GIGABYTE  # a replay of a million Atari frames takes 7
+OWNER_AND_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,96}/[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 OF_THIS_MACHINE = {"run": ("run_dir", "wandb", "trackio"), "env": ("ray_address",)}  # set to None
 HISTORY = (FORKED, FORK_BEFORE, RESUMED)
 CHUNK = 1 << 20
+
+
+def size_limit(name: str) -> int | None:
+    """The largest size of a file of this name; None if no shared run has such a file."""
+    if name in LIMITS:
+        return LIMITS[name]
+    match name.split("/"):
+        case [folder, checkpoint, file] if folder == CHECKPOINTS and is_checkpoint_name(checkpoint):
+            if file not in CHECKPOINT_FILES:
+                return None
+            if file.endswith(".safetensors"):
+                return CHECKPOINT_TENSORS
+            return JSON_BYTES if file in (CONFIG, MANIFEST) else LARGEST_JSON
+    return None
+
+
+def leaves_directory(name: str) -> bool:
+    """True if this path would lead out of the directory that it is below."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    return path.is_absolute() or ".." in path.parts or re.match("[A-Za-z]:", name) is not None
+
+
+def require_repository(repository: str) -> None:
+    """Raise ConfigError unless this may be the name of a repository."""
+    known = OWNER_AND_NAME.fullmatch(repository) and not re.search(r"--|\.\.", repository)
+    remedy = "write OWNER/NAME, with letters, digits, -, _ and . (not doubled)"
+    require(bool(known), f"repository {repository!r} is not one of the Hub; {remedy}")
+
+
+def pulled_directory(repository: str) -> Path:
+    """The default directory of a repository that is pulled."""
+    return Path("runs") / repository.replace("/", "--")
+
+
+def size_text(size: int) -> str:
+    """A number of bytes in words."""
+    for unit, name in ((GIGABYTE, "GB"), (MEGABYTE, "MB"), (1 << 10, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"
 
 
 def public_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -33,7 +99,7 @@ def public_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def changed_settings(settings: dict[str, Any]) -> list[str]:
+def changed_on_upload(settings: dict[str, Any]) -> list[str]:
     """The settings that are uploaded otherwise than they are, as sentences; not run_dir."""
     before, after = flatten(settings), flatten(public_settings(settings))
     return [

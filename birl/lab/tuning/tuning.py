@@ -4,18 +4,16 @@ import dataclasses
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from birl.config import ConfigError, EnvConfig, require
 from birl.envs.make import MakeEnv, require_importable, spaces_of
-from birl.lab.search_space import search_space
-from birl.lab.tuning.console import SearchConsole
 from birl.lab.tuning.halving import Over, next_step
-from birl.lab.tuning.journal import Journal, waiting_for
-from birl.lab.tuning.page import write_page
+from birl.lab.tuning.journal import Journal, SearchState, waiting_for
 from birl.lab.tuning.plan import (
     Budget,
     Candidate,
@@ -28,7 +26,9 @@ from birl.lab.tuning.plan import (
     write_plan,
 )
 from birl.lab.tuning.result import RESULT, result_texts, write_result
-from birl.lab.tuning.state import SearchState
+from birl.lab.tuning.search_output import SearchConsole, write_page
+from birl.lab.tuning.search_space import search_space
+from birl.lab.tuning.suggesting import load_optuna
 from birl.lab.tuning.supervise import run_here, run_on_ray
 from birl.registry import name_of
 from birl.run.configure import called_config, called_env, with_settings
@@ -106,13 +106,12 @@ def run_search(
     ray_address: str | None = None,
     notices: Sequence[str] = (),
     quiet: bool = False,
-    name: str = "tune",
 ) -> dict[str, Any]:
     """Search by this plan in a new directory, or go on with the same search; its result."""
     require_jobs(jobs)
     if plan.sampler == "tpe":
-        import birl.lab.tuning.optuna_sampler  # noqa: F401  so that a missing extra is named at once
-    directory, is_new = _open_directory(plan, run_dir, name)
+        load_optuna()  # so that a missing extra is named at once
+    directory, is_new = _open_directory(plan, run_dir)
     said = [] if is_new else ["going on with the search that is there"]
     # The user has just asked for these settings, whether or not they could be signed. But the runs
     # of a search that was there may be someone else's.
@@ -138,15 +137,15 @@ def continue_search(
     return _work(path, plan, jobs, ray_address, trust, notices, quiet)
 
 
-def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Path, bool]:
+def _open_directory(plan: TunePlan, run_dir: str | None) -> tuple[Path, bool]:
     """The directory of a search with its tune.json, and whether it is new."""
-    config, names = plan.candidates[0].config, _algorithms(plan)
-    task = f"{name}-{task_name(names[0], config)}" if len(names) == 1 else task_name(name, config)
-    plain = Path("runs") / task
+    first = plan.candidates[0]
+    plain = Path("runs") / f"tune-{task_name(first.algorithm, first.config)}"
     path = plain if run_dir is None else Path(run_dir)
     if is_search(path):
-        stored = _stored_plan(path)
-        same = stored is not None and plan_json(_without_budget(stored)) == plan_json(_without_budget(plan))
+        same = False
+        with suppress(ConfigError):  # of a plan that is damaged, or needs consent
+            same = plan_json(dataclasses.replace(read_plan(path)[0], budget=plan.budget)) == plan_json(plan)
         if same and not (path / RESULT).exists():
             with waiting_for(path):
                 write_plan(path, plan)
@@ -157,17 +156,6 @@ def _open_directory(plan: TunePlan, run_dir: str | None, name: str) -> tuple[Pat
     path, _, _ = claim_named(plain, run_dir, overwrite=False)
     write_plan(path, plan)
     return path, True
-
-
-def _stored_plan(path: Path) -> TunePlan | None:
-    try:
-        return read_plan(path)[0]
-    except ConfigError:
-        return None
-
-
-def _without_budget(plan: TunePlan) -> TunePlan:
-    return dataclasses.replace(plan, budget=Budget(trials=1))
 
 
 def _work(
@@ -187,7 +175,8 @@ def _work(
         where = "" if ray_address is None else f", tasks of the Ray cluster at {ray_address}"
         for text in [*notices, f"search directory {directory}", f"{counted(count, 'worker')}{where}", _plan_text(plan)]:
             console.message(text)
-        with closing(_workers(directory, count, trust, signals, ray_address, lambda: _progress(state))) as workers:  # type: ignore[type-var]
+        run = run_here if ray_address is None else partial(run_on_ray, ray_address)
+        with closing(run(directory, count, trust, signals, partial(_progress, state))) as workers:  # type: ignore[type-var]
             for _ in workers:
                 require_in_place()
                 before = state.finalists, state.winner, {trial.number for trial in state.trials if trial.problem}
@@ -201,25 +190,14 @@ def _work(
         require(isinstance(next_step(state, time.time(), count), Over), f"the workers of {directory} ended too early")
         for group in state.finals:
             require_real_directory(directory / group)
-            _write_summary(directory / group, state, group)
+            lanes = state.finals[group].items()
+            problems = {f"seed-{seed}": lane.problem for seed, lane in lanes if lane.problem is not None}
+            write_json(directory / group / SUMMARY, make_group_summary(read_group(directory / group), problems))
         result = write_result(directory, state, time.time())
         page = write_page(directory, result, f"Settings of {', '.join(_algorithms(plan))} on {plan.env_id}")
         for text in [*result_texts(directory, result), f"page: {page}"]:
             console.message(text)
     return result
-
-
-def _workers(
-    directory: Path,
-    count: int,
-    trust: bool,
-    signals: list[int],
-    ray_address: str | None,
-    progress: Callable[[], int],
-) -> Iterator[int]:
-    if ray_address is not None:
-        return run_on_ray(directory, count, trust, signals, ray_address, progress)
-    return run_here(directory, count, trust, signals, progress)
 
 
 def _progress(state: SearchState) -> int:
@@ -258,8 +236,3 @@ def _plan_text(plan: TunePlan) -> str:
     each = [f"{candidate.algorithm} {at}" for candidate, at in zip(plan.candidates, steps, strict=True)]
     compared = steps[0] if len(set(steps)) == 1 else "; ".join(each)
     return f"{counted(len(plan.seeds), 'seed')} a trial, compared at steps {compared}; searched: {searched}"
-
-
-def _write_summary(directory: Path, state: SearchState, group: str) -> None:
-    problems = {f"seed-{seed}": lane.problem for seed, lane in state.finals[group].items() if lane.problem is not None}
-    write_json(directory / SUMMARY, make_group_summary(read_group(directory), problems))

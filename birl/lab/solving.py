@@ -16,18 +16,26 @@ from typing import Any
 from birl.config import ConfigError, EnvConfig, name_of_function, require
 from birl.envs.check.checking import check_env
 from birl.envs.make import MakeEnv, require_importable
-from birl.lab.search_space import repaired
-from birl.lab.solving.candidates import Fitting, fitting
-from birl.lab.solving.contenders import LEAST_EPISODES, TRIED
-from birl.lab.solving.ending import SOLUTION, end_solving
-from birl.lab.solving.plan_file import SolvePlan, SolveRequest, is_solving, read_solve_plan, write_solve_plan
-from birl.lab.solving.random_policy import play_at_random
-from birl.lab.solving.speed import round_down, steps_in, training_speed
-from birl.lab.tune import continue_search
-from birl.lab.tuning.console import SearchConsole
+from birl.lab.candidates import Fitting, fitting, round_down, steps_in, training_speed
+from birl.lab.random_policy import play_at_random
+from birl.lab.solution import (
+    LEAST_EPISODES,
+    SOLUTION,
+    TRIED,
+    SolvePlan,
+    SolveRequest,
+    end_solving,
+    is_solving,
+    read_solve_plan,
+    write_solve_plan,
+)
 from birl.lab.tuning.halving import UNCOUNTED
 from birl.lab.tuning.journal import waiting_for
 from birl.lab.tuning.plan import Budget, Candidate, SamplerName, make_plan, read_plan, write_plan
+from birl.lab.tuning.search_output import SearchConsole
+from birl.lab.tuning.search_space import repaired
+from birl.lab.tuning.suggesting import load_optuna
+from birl.lab.tuning.tuning import continue_search
 from birl.run.configure import with_settings
 from birl.run.console import number
 from birl.run.directory import claim_named, staying_in_place, task_name
@@ -197,7 +205,7 @@ def _candidate(
 def _sampler() -> SamplerName:
     """TPE if Optuna is installed, else random settings."""
     try:
-        import birl.lab.tuning.optuna_sampler  # noqa: F401
+        load_optuna()
     except ConfigError:
         return "random"
     return "tpe"

@@ -1,1 +1,0 @@
-"""An agent for an environment, and nothing else to decide: `birl solve`."""
