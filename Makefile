@@ -1,6 +1,6 @@
 # Three commands do everything on a machine with Python 3.11+, make and pip:
 #   make train   sets up, trains PPO on CartPole, shows progress and the final score
-#   make test    sets up, then lint, types, import rules and tests
+#   make test    sets up, then lint, types, import rules and the tests of the library
 #   make docs    sets up, then builds the documentation site in site/ and checks its links
 
 PYTHON ?= python3
@@ -8,13 +8,21 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SEED ?= 1
 
-.PHONY: train test test-learning test-faults test-lowest test-release package bench bench-compiled lint types imports tests docs \
-	docs-serve demo format clean
+.PHONY: train test test-all test-learning test-faults test-lowest test-release package bench bench-compiled lint types imports \
+	tests docs docs-serve demo format clean
 
 train: .venv/.installed
 	$(BIN)/birl train ppo CartPole-v1 --seed $(SEED)
 
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+COMMON := not slow and not faults and not release
+
 test: lint types imports tests
+
+# Also the laboratory, pages, site, notebooks and packaging, and the whole contract without birl/accel.
+test-all: test demo
+	$(PYTEST) -m "later and $(COMMON)"
+	BIRL_ACCEL=0 $(PYTEST) tests/test_contract.py
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .
@@ -26,12 +34,12 @@ types: .venv/.installed-dev
 imports: .venv/.installed-dev
 	$(BIN)/lint-imports --no-logo
 
-tests: .venv/.installed-dev demo
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
-	BIRL_ACCEL=0 $(BIN)/pytest -n 2 tests/test_contract.py
+tests: .venv/.installed-dev
+	$(PYTEST) -m "not later and $(COMMON)"
+	BIRL_ACCEL=0 $(BIN)/pytest -n 2 tests/test_contract.py -k "ppo or qr-dqn or sac"
 
 test-learning: .venv/.installed-dev
-	XLA_FLAGS=--xla_backend_optimization_level=3 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
+	XLA_FLAGS=--xla_backend_optimization_level=3 $(PYTEST) -m slow
 
 test-faults: .venv/.installed-dev
 	$(BIN)/pytest -n 2 --dist worksteal -m faults

@@ -19,8 +19,8 @@ from birl.run.plot import (
     bootstrap_band,
     draw_series,
     read_runs,
-    short_number,
     style_axes,
+    tick_text,
 )
 
 SEEDS = 10
@@ -65,7 +65,7 @@ def draw_scaling(lines: Mapping[str, Sequence[tuple[int, float, float]]], out: P
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        axes.yaxis.set_major_formatter(FuncFormatter(short_number))
+        axes.yaxis.set_major_formatter(FuncFormatter(tick_text))
     add_legend(figure, panels[0], [1])
     return save(figure, out)
 

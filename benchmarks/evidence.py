@@ -36,9 +36,9 @@ from birl.cli.train_options import training_config
 from birl.config import to_json
 from birl.maths.curves import moving_mean
 from birl.run.directory import GROUP
-from birl.run.group_file import read_group
+from birl.run.groups.group_plan import read_group
+from birl.run.groups.lane import is_finished
 from birl.run.history import BOOKKEEPING, comparable_settings, read_history
-from birl.run.lane import is_finished
 
 ROOT = Path(__file__).resolve().parent.parent
 FINISHED = ROOT / "benchmarks" / "evidence"  # committed

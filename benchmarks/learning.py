@@ -23,7 +23,7 @@ from results import RESULTS, machine, read_section, table, today, write_section
 from birl.cli import main as birl_main
 from birl.cli.train_options import training_config
 from birl.config import to_json
-from birl.run.group_summary import score_statistics
+from birl.run.groups.group_results import score_statistics
 from birl.run.history import BOOKKEEPING, RunHistory, comparable_settings, differing, read_histories
 from birl.run.plot import plot_runs
 

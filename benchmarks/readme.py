@@ -15,7 +15,7 @@ from readme_zh import COMPILED_TITLES, TITLES, WORDS
 from results import RESULTS, read_section, table, write_lines, write_section
 from speed_rows import ROWS
 
-from birl.cli.numbers import short_number
+from birl.cli.options import short_number
 from birl.presets import all_presets
 from birl.presets.entry import SCORES
 from birl.presets.published import SOURCES, Published, best_published

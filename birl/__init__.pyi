@@ -43,13 +43,13 @@ from birl.maths.schedules import linear as linear
 from birl.maths.schedules import piecewise as piecewise
 from birl.maths.schedules import schedule as schedule
 from birl.registry import register as register
-from birl.run.evaluate import evaluate as evaluate
+from birl.run.evaluating import evaluate as evaluate
 from birl.run.loading import load as load
-from birl.run.loop import Run
 from birl.run.policy import Policy as Policy
 from birl.run.record import play as play
 from birl.run.record import record as record
-from birl.run.starting import reopen as reopen
+from birl.run.run import Run
+from birl.run.start import reopen as reopen
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping

@@ -55,7 +55,7 @@ RUNS = {  # what is recorded: the task, and settings with which gradient steps c
     "sac": ("Pendulum-v1", "--total-steps", "400", "--learning-starts", "64"),
 }
 COMMAND = ("__init__.py", "cli/", "config.py", "settings.py", "registry.py", "presets/")
-COMMAND += ("run/configure.py", "run/driver.py", "run/starting.py", "run/loop.py", "run/opening.py")
+COMMAND += ("run/configure.py", "run/start.py", "run/given.py", "run/run.py")
 LEFT_OUT = {
     "environments": ("envs/", "workers/"),
     "checks of settings": ("checks.py", "errors.py"),

@@ -58,7 +58,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version", help="the new version, such as 0.7.0")
     parser.add_argument("--dry-run", action="store_true", help="only say whether anything is in the way; run no checks")
-    parser.add_argument("--test", default="make test", help="the command that tests")
+    parser.add_argument("--test", default="make test-all", help="the command that tests")
     parser.add_argument("--pages", default="make test-release", help="the command that compares what may lag behind")
     parser.add_argument("--package", default="make package", help="the command that builds and tries the package")
     parser.add_argument("--root", type=Path, default=ROOT, help="the clone to release from")

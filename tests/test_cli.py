@@ -12,8 +12,8 @@ import pytest
 
 import birl
 from birl.cli import COMMANDS, commands, main
-from birl.cli.check_env import ONE_PROCESS
-from birl.cli.numbers import short_number
+from birl.cli.commands import ONE_PROCESS
+from birl.cli.options import short_number
 from birl.cli.train_options import training_config
 from birl.config import EnvConfig, RunConfig
 from birl.envs.check import checking
@@ -187,7 +187,7 @@ def test_list_says_what_each_algorithm_supports_in_80_columns(monkeypatch):
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "200"])
-def test_list_has_every_preset_below_its_algorithm_with_words_that_select_it(columns, monkeypatch):
+def test_list_has_every_preset_below_its_algorithm_with_its_words(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     lines = [line.split() for line in call_well("list").partition("Presets.")[2].splitlines()]
     algorithm = ""
@@ -202,7 +202,12 @@ def test_list_has_every_preset_below_its_algorithm_with_words_that_select_it(col
         score = "-" if preset.measured is None else f"{preset.measured.score:.4g}"
         wanted = [*task, short_number(preset.config.run.total_steps), score]
         assert wanted in [row[: len(wanted)] for row in found[preset.algorithm]]
-        assert training_config(preset.algorithm, task[0], task[1:])[0] == preset.config
+
+
+def test_the_words_of_each_preset_select_it():
+    for preset in all_presets():
+        words = " ".join(preset.switches).split()
+        assert training_config(preset.algorithm, preset.config.env.id, words)[0] == preset.config
 
 
 def test_list_shows_one_algorithm_or_some_environments():

@@ -44,10 +44,9 @@ from birl.registry import (
 )
 from birl.rollouts.learning import Batch
 from birl.run import checkpoint as checkpoints
-from birl.run import checkpoint_folder
-from birl.run.display import number
-from birl.run.metric_names import COMMON, aliases_of, rename
+from birl.run.console import number
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
+from birl.run.trackers import COMMON, aliases_of, rename
 from birl.settings import flat_settings, places_of
 from birl.types import Rollout, Transitions, Update
 from tests.recording import home_of, recorded
@@ -383,9 +382,11 @@ def test_the_same_seed_gives_the_same_run_to_the_bit(name, switches):
         assert without_clock(left) == without_clock(right)
 
 
-@every_algorithm
-def test_a_process_with_another_hash_seed_gives_the_same_run_to_the_bit(name):
-    command = [sys.executable, "-c", f"from tests.test_contract import fingerprint; print(fingerprint({name!r}))"]
+@cache
+def fingerprints_elsewhere() -> dict[str, str]:
+    """The fingerprints of all algorithms in one process with another hash seed."""
+    fingerprints = "json.dumps({name: fingerprint(name) for name in ALGORITHMS})"
+    program = f"import json; from tests.test_contract import ALGORITHMS, fingerprint; print({fingerprints})"
     ours = os.environ.get("PYTHONHASHSEED", "random")
     environment = os.environ | {
         "PYTHONHASHSEED": "1" if ours != "1" else "2",
@@ -393,9 +394,15 @@ def test_a_process_with_another_hash_seed_gives_the_same_run_to_the_bit(name):
         "PYTHONPATH": str(ROOT),
     }
     ended = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS
     )
-    assert ended.stdout.strip() == fingerprint(name)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+@every_algorithm
+def test_a_process_with_another_hash_seed_gives_the_same_run_to_the_bit(name):
+    assert fingerprints_elsewhere()[name] == fingerprint(name)
 
 
 @every_algorithm
@@ -423,8 +430,10 @@ def test_saved_loaded_and_continued_is_the_same_as_continued(name, switches, tmp
     whole = run_of(name, switches)
     with closing(algorithm_named(name).train(config)) as training:
         *_, stopped = islice(training, 2)
-        path = checkpoints.save(tmp_path, name, config, spaces_of(config), stopped.state, stopped.snapshot(), {})
-    saved = checkpoints.load(path)
+        path = checkpoints.save_checkpoint(
+            tmp_path, name, config, spaces_of(config), stopped.state, stopped.snapshot(), {}
+        )
+    saved = checkpoints.load_checkpoint(path)
     assert saved.manifest["exact"]
     state = tensors_to_state(fresh_state(name, config_of(name, switches, seed=7)), saved.tensors)
     resumed = run(name, from_json(type(config), saved.config), state, saved.snapshot, UPDATES - 2)
@@ -540,7 +549,10 @@ def test_two_updates_through_the_command_line(name, tmp_path, capsys):
     summary = json.loads((run_dir / "summary.json").read_text())
     assert (summary["algorithm"], summary["seed"]) == (name, 0)
     assert summary["env_steps"] == training[-1]["env_steps"] > 32
-    assert checkpoints.load(checkpoint_folder.numbered(run_dir / "checkpoints")[-1]).env_steps == summary["env_steps"]
+    assert (
+        checkpoints.load_checkpoint(checkpoints.checkpoints_in(run_dir / "checkpoints")[-1]).env_steps
+        == summary["env_steps"]
+    )
     assert f"evaluation return {number(summary['evaluation']['return_mean'])}" in capsys.readouterr().out
 
 

@@ -36,8 +36,8 @@ from birl.envs.spaces import is_image
 from birl.maths import schedules
 from birl.presets import mujoco, presets_of
 from birl.registry import algorithm_named, name_of, validate
-from birl.run import group
-from birl.run.lane_turns import take_turns
+from birl.run.groups import group
+from birl.run.groups.lane_training import take_turns
 from birl.settings import places_of
 from tests import markdown
 from tests.markdown import ENGLISH, PAGES, ROOT, Block, Command, blocks_of, commands_of, spans_of, twin_of
@@ -623,8 +623,8 @@ def checked(*words: str) -> tuple[int, str]:
     functions = [
         (importlib.import_module(module), name)
         for module, names in {
-            "birl.run.driver": ("train", "resume"),
-            "birl.run.group": ("train_group",),
+            "birl.run.start": ("train", "resume"),
+            "birl.run.groups.group": ("train_group",),
             "birl.run.loading": ("load_to_play",),
             "birl.run.record": ("play", "record"),
             "birl.run.plot": ("plot_runs",),

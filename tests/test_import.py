@@ -154,12 +154,12 @@ def test_every_algorithm_has_the_names_of_the_protocol(name):
         ("brax", ["envs/compiled/robots.py"]),
         ("jumanji", ["envs/compiled/jumanji.py"]),
         ("mujoco_playground", ["envs/compiled/robots.py"]),
-        ("tensorboard", ["run/tensorboard.py"]),
-        ("wandb", ["run/wandb.py"]),
-        ("trackio", ["run/trackio.py"]),
+        ("tensorboard", ["run/trackers.py"]),
+        ("wandb", ["run/trackers.py"]),
+        ("trackio", ["run/trackers.py"]),
         ("minari", ["rollouts/transition_files.py"]),
         ("ray", ["workers/ray_actors.py"]),
-        ("imageio_ffmpeg", ["run/video.py"]),
+        ("imageio_ffmpeg", ["run/record.py"]),
         ("matplotlib", ["lab/diagnosis/picture.py", "run/plot.py"]),
     ],
 )
@@ -189,7 +189,7 @@ def test_no_file_imports_the_heavy_extras_when_it_is_itself_imported():
 import importlib, pkgutil, sys, birl
 NAMES = ("envpool", "wandb", "trackio", "minari", "ray", "ale_py", "mujoco", "torch", "tensorboard",
          "gymnax", "brax", "jumanji", "mujoco_playground")
-OWN = ("wandb", "tensorboard", "ray_actors", "ray_pool", "ray_rollouts", "gymnax", "jumanji")  # read only when used
+OWN = ("ray_actors", "ray_pool", "ray_rollouts", "gymnax", "jumanji")  # read only when used
 for module in pkgutil.walk_packages(birl.__path__, "birl."):
     if module.name.rpartition(".")[2] not in OWN:
         importlib.import_module(module.name)

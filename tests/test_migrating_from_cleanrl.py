@@ -8,7 +8,7 @@ import pytest
 from birl import ALGORITHMS
 from birl.maths.schedules import linear
 from birl.registry import supports
-from birl.run import metric_names
+from birl.run import trackers
 from birl.settings import flat_settings, places_of
 from tests import markdown
 from tests.run.processes import call
@@ -61,7 +61,7 @@ def test_every_metric_that_has_a_name_of_cleanrl_is_on_the_page():
     for metric, name, algorithms in table_after(PAGE, "## Metric names"):
         said |= {(spans(metric)[0], spans(name)[0], algorithm) for algorithm in spans(algorithms) or [""]}
     own = {name: supports(name).aliases.get("cleanrl", {}) for name in ALGORITHMS}
-    aliases = own | {"": metric_names.COMMON["cleanrl"]}
+    aliases = own | {"": trackers.COMMON["cleanrl"]}
     assert said == {(metric, alias.name, name) for name in aliases for metric, alias in aliases[name].items()}
 
 
@@ -69,7 +69,7 @@ def test_the_command_has_the_settings_of_cleanrl_s_ppo(monkeypatch):
     commands = [command.line for block in markdown.blocks_of(PAGE) for command in markdown.commands_of(block)]
     [line] = [line for line in commands if "--metric-names cleanrl" in line]
     configs = []
-    monkeypatch.setattr("birl.run.driver.train", lambda config, **_: configs.append(config))
+    monkeypatch.setattr("birl.run.start.train", lambda config, **_: configs.append(config))
     code, said = call(*line.split()[1:])
     assert code == 0, said
     [config] = configs

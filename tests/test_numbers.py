@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from birl.cli.numbers import real_number, short_number, whole_number
+from birl.cli.options import real_number, short_number, whole_number
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import subprocess
 import pytest
 
 import birl
-from birl.cli.parsing import box_text
-from birl.cli.setting_texts import comments_of
+from birl.cli.options import box_text, comments_of
 from birl.cli.settings_help import SECTIONS, settings_of
 from birl.cli.train_options import read_request, training_config
 from birl.config import AtariConfig, EnvConfig, RunConfig, Wrapper

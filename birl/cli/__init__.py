@@ -8,8 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from birl.run.signals import starting
-from birl.run.streams import is_abandoned, open_closed_streams, silence
+from birl.run.signals import is_abandoned, open_closed_streams, silence, starting
 
 COMMANDS = {
     "train": "train an agent: birl train ppo CartPole-v1 --seed 1",
@@ -74,7 +73,7 @@ def _run(args: list[str] | None) -> int:
 
 
 def _suggested(word: str) -> str:
-    """What to say of an unknown command: "you may mean birl train", or "" if nothing is near."""
+    """A suggestion for an unknown command: "you may mean birl train", or "" if nothing is near."""
     from difflib import get_close_matches
 
     from birl import ALGORITHMS
@@ -137,7 +136,7 @@ def _guarded(command: str, words: list[str]) -> int:
 
 
 def _complain(problem: object) -> None:
-    """Print what is wrong. A stranger's file may have put codes for the terminal into it."""
+    """Print an error. Its text may come from another person's file, with terminal codes in it."""
     from birl.errors import printable_lines
 
     print(f"birl: {printable_lines(str(problem))}", file=sys.stderr)

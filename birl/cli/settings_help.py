@@ -5,10 +5,10 @@ import types
 import typing
 from typing import Any, Literal, NamedTuple
 
-from birl.cli.setting_texts import text_of
+from birl.cli.options import text_of
 from birl.config import Wrapper, is_atari
 from birl.maths import schedules
-from birl.run.sources import value_text
+from birl.run.configure import value_text
 from birl.settings import places_of, plain
 
 OPTION_NAMES = {"wrappers": "wrapper"}  # each use of the option adds one

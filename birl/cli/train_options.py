@@ -1,7 +1,9 @@
-"""The words of `birl train`: the task, and a Config from a preset, a run or a file, and options."""
+"""The words of `birl train`: a Config from a preset, a run or a file and options, and a sweep."""
 
 import dataclasses
 import itertools
+import re
+import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -11,24 +13,30 @@ from typing import Annotated, Any, NamedTuple
 import tyro
 
 from birl import ALGORITHMS
-from birl.cli.modules import allow_modules_here
-from birl.cli.parsing import errors_in_one_line, reading_rules, require_no_unknown
-from birl.cli.setting_texts import text_of
-from birl.cli.settings_help import help_text, settings_of
-from birl.cli.sweeps import as_words, read_sweeps, require_not_set
+from birl.cli.options import (
+    Flag,
+    Repeated,
+    allow_modules_here,
+    errors_in_one_line,
+    read_known,
+    reading_rules,
+    require_no_unknown,
+    text_of,
+)
+from birl.cli.settings_help import OPTION_NAMES, Setting, help_text, settings_of
 from birl.config import AtariConfig, ConfigError, Wrapper, require
 from birl.errors import suggest_algorithm, suggest_setting
 from birl.maths import schedules
 from birl.registry import algorithm_named, import_algorithm, name_of
-from birl.run.configure import from_preset, with_settings
-from birl.run.group_plan import GroupPlan, plan_group
-from birl.run.sources import Source, from_file, like_run
+from birl.run.configure import SettingsSource, from_file, from_preset, like_run, with_settings
+from birl.run.groups.group_plan import GroupPlan, plan_group
 from birl.settings import flat_settings, places_of
 
 HELP = ("-h", "--help")
 METAVARS = {"like": "RUN", "config": "FILE", "seeds": "INT", "sweep": "NAME=VALUE,VALUE", "jobs": "INT"}
 # Each --wrapper adds one.
 WRAPPERS = Annotated[tuple[Wrapper, ...], tyro.conf.arg(name="wrapper"), tyro.conf.UseAppendAction]
+EXAMPLE = "--sweep learning_rate=1e-4,3e-4,1e-3"
 
 
 @dataclass(frozen=True)
@@ -38,15 +46,15 @@ class StartOptions:
     like: Path | None = None  # begin with the settings of this run, but not its run_dir
     config: Path | None = None  # begin with the settings in this JSON or TOML file
     preset: bool = True  # begin with the preset of the task, if there is one; --no-preset: with the defaults
-    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False  # move a run that is in run_dir aside, to run_dir.1
-    trust: tyro.conf.FlagCreatePairsOff[bool] = False  # let a --like run that was not made here import modules
+    overwrite: Flag = False  # move a run that is in run_dir aside, to run_dir.1
+    trust: Flag = False  # let a --like run that was not made here import modules
     seeds: int | None = None  # train a group of runs with this many seeds: seed, seed + 1, ...
-    sweep: tyro.conf.UseAppendAction[tuple[str, ...]] = ()  # train a group, with each of these values; may be repeated
+    sweep: Repeated = ()  # train a group, with each of these values; may be repeated
     jobs: int | None = None  # runs of a group that train at once, a process each; None: the CPU cores
 
 
 class Request(NamedTuple):
-    """What the words of `birl train` ask for."""
+    """A parsed command line of `birl train`."""
 
     algorithm: str
     config: Any
@@ -57,7 +65,7 @@ class Request(NamedTuple):
 
 
 def read_request(words: list[str]) -> Request:
-    """What these words ask for: at most an algorithm and an environment, and options.
+    """The parsed words: at most an algorithm and an environment, and options.
 
     The settings are those of the preset, then of --like, then of --config, then the options.
     """
@@ -79,19 +87,6 @@ def read_request(words: list[str]) -> Request:
     return Request(algorithm, config, notices, start.overwrite, group, start.jobs)
 
 
-def read_sweep(
-    config: Any, texts: Iterable[str], words: list[str]
-) -> tuple[dict[str, list[str]], Callable[[dict[str, str]], list[str]]]:
-    """The values that --sweep asks for, by setting; a function from some of them to options.
-
-    ConfigError if a setting is swept and set by these words.
-    """
-    settings = settings_of(config)
-    sweep = read_sweeps(texts, settings)
-    require_not_set(sweep, settings, words)
-    return sweep, partial(as_words, settings=settings)
-
-
 def training_help(words: list[str], columns: int) -> str:
     """The help of `birl train` for an algorithm, with the values of the preset if there is one."""
     task, start, words = _divided([word for word in words if word not in HELP])
@@ -109,7 +104,7 @@ def training_help(words: list[str], columns: int) -> str:
 
 
 def training_config(
-    algorithm: str, env_id: str, words: list[str], sources: list[Source] | None = None, preset: bool = True
+    algorithm: str, env_id: str, words: list[str], sources: list[SettingsSource] | None = None, preset: bool = True
 ) -> tuple[Any, str]:
     """The Config that these words ask for, and a sentence about where its defaults come from."""
 
@@ -143,14 +138,68 @@ def with_options(config: Any, words: list[str], prog: str) -> Any:
     return with_settings(config, vars(found))
 
 
+def start_texts(kind: Any = StartOptions, metavars: dict[str, str] = METAVARS) -> list[tuple[str, str]]:
+    """The options of this dataclass with their metavars, and their texts."""
+    shown = {
+        field.name: f"no-{field.name}" if field.default is True else field.name for field in dataclasses.fields(kind)
+    }
+    return [(f"--{option} {metavars.get(name, '')}".strip(), text_of(kind, name)) for name, option in shown.items()]
+
+
+def read_sweep(
+    config: Any, texts: Iterable[str], words: list[str]
+) -> tuple[dict[str, list[str]], Callable[[dict[str, str]], list[str]]]:
+    """The values that --sweep asks for, by setting; a function from some of them to options.
+
+    ConfigError if a setting is swept and set by these words.
+    """
+    settings = settings_of(config)
+    sweep = read_sweeps(texts, settings)
+    require_not_set(sweep, settings, words)
+    return sweep, partial(as_words, settings=settings)
+
+
+def read_sweeps(texts: Iterable[str], settings: Iterable[Setting]) -> dict[str, list[str]]:
+    """The texts of the values of each swept setting, by its flat name.
+
+    A comma before KEY= is part of a value: piecewise:0=1,0.5=0.1 is one, and so is a wrapper with
+    arguments.
+    """
+    names = {name: setting.name for setting in settings for name in (setting.name, _plain(setting.option))}
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        given, equals, values = text.partition("=")
+        require(bool(equals and values), f"--sweep {text!r} names no values; write it like {EXAMPLE}")
+        name = names.get(_plain(given), _plain(given))
+        require(name not in found, f"--sweep {name} is given twice; write all its values in one: {EXAMPLE}")
+        found[name] = [value.strip() for value in re.split(r",(?!\s*[\w.]+=)", values)]
+        require(all(found[name]), f"--sweep {text!r} has an empty value; write it like {EXAMPLE}")
+    return found
+
+
+def as_words(point: dict[str, str], settings: Iterable[Setting]) -> list[str]:
+    """The options that set these values: hidden_sizes=64 64 is --hidden-sizes 64 64."""
+    by_name = {setting.name: setting for setting in settings}
+    for name in point:
+        require(name in by_name, f"{name} is for Atari games, whose ids begin with ALE/")
+    return [word for name, text in point.items() for word in _option_words(by_name[name], text)]
+
+
+def require_not_set(swept: Iterable[str], settings: Iterable[Setting], words: list[str]) -> None:
+    """Raise ConfigError if a swept setting is also an option."""
+    used = {_plain(word.partition("=")[0]).removeprefix("no_") for word in words if word.startswith("--")}
+    for setting in settings:
+        is_set = setting.name in swept and used & {setting.name, _plain(setting.option)}
+        require(not is_set, f"{setting.option} and --sweep {setting.name} set the same setting; leave one out")
+
+
 def _divided(words: list[str]) -> tuple[list[str], StartOptions, list[str]]:
     """The task, the options that are no settings, and those that are.
 
     The task may follow options that are no settings: `birl train --like runs/mine ppo`.
     """
     task, words = _task_first(words)
-    with reading_rules(), errors_in_one_line():
-        start, rest = tyro.cli(StartOptions, args=words, prog="birl train", return_unknown_args=True, add_help=False)
+    start, rest = read_known(StartOptions, words, "birl train")
     if not task:
         task, rest = _task_first(rest)
     misplaced = next((word for word in rest if word in ALGORITHMS), "")
@@ -166,15 +215,7 @@ def _task_first(words: list[str]) -> tuple[list[str], list[str]]:
     return task, words[len(task) :]
 
 
-def start_texts(kind: Any = StartOptions, metavars: dict[str, str] = METAVARS) -> list[tuple[str, str]]:
-    """The options of this dataclass with their metavars, and their texts."""
-    shown = {
-        field.name: f"no-{field.name}" if field.default is True else field.name for field in dataclasses.fields(kind)
-    }
-    return [(f"--{option} {metavars.get(name, '')}".strip(), text_of(kind, name)) for name, option in shown.items()]
-
-
-def _task(task: list[str], start: StartOptions) -> tuple[str, str, list[Source]]:
+def _task(task: list[str], start: StartOptions) -> tuple[str, str, list[SettingsSource]]:
     """The algorithm, the environment, and the settings to begin with."""
     algorithm = task[0] if len(task) == 2 or (task and task[0] in ALGORITHMS) else None
     if algorithm is not None and ":" in algorithm:
@@ -209,7 +250,7 @@ def _require_task(task: list[str], algorithm: str | None, env_id: str | None) ->
     require(env_id is not None, f"birl train {algorithm} needs an environment: birl train {algorithm} CartPole-v1")
 
 
-def _require_known(source: Source, algorithm: str, config: Any) -> None:
+def _require_known(source: SettingsSource, algorithm: str, config: Any) -> None:
     """Raise ConfigError if a file has settings that there are not, with what it may mean."""
     known = {*flat_settings(config), "run_dir"}
     for name in source.settings.keys() - known:
@@ -242,3 +283,21 @@ def _wrapper_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructor
         is_instance=lambda value: isinstance(value, Wrapper),
         str_from_instance=lambda value: [value.text()],
     )
+
+
+def _option_words(setting: Setting, text: str) -> list[str]:
+    if setting.hint is bool:
+        if text.casefold() not in ("true", "false"):
+            raise ConfigError(f"{setting.name} {text!r} is not True or False")
+        return [setting.option if text.casefold() == "true" else setting.option.replace("--", "--no-", 1)]
+    one = setting.name in OPTION_NAMES or not _has_several(setting.hint)
+    return [setting.option, *([text] if one else text.split())]
+
+
+def _has_several(hint: Any) -> bool:
+    """True if a setting with this annotation takes several words: hidden_sizes, kwargs."""
+    return typing.get_origin(hint) in (tuple, dict) or any(map(_has_several, typing.get_args(hint)))
+
+
+def _plain(name: str) -> str:
+    return name.strip().lstrip("-").replace("-", "_")

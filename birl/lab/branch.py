@@ -18,11 +18,12 @@ from birl.lab.reproduce import stored_text
 from birl.lab.tuning.plan import is_search
 from birl.nets.allowance import limited_by
 from birl.registry import algorithm_named, validate
-from birl.run import checkpoint, checkpoint_folder
-from birl.run.changes import changed_settings
-from birl.run.checkpoint import Checkpoint, load
+from birl.run import checkpoint
+from birl.run.checkpoint import Checkpoint, Progress, load_checkpoint
 from birl.run.directory import (
     CHECKPOINTS,
+    Fork,
+    config_changes,
     has_begun,
     is_group,
     new_directory,
@@ -30,15 +31,14 @@ from birl.run.directory import (
     require_run,
     settings_in,
     write_config,
+    write_fork,
 )
-from birl.run.evaluate import PASSED_IN
-from birl.run.fork_file import Fork, write_fork
-from birl.run.loop import Run
-from birl.run.manifest import Progress
-from birl.run.opening import Opened, PassedIn
-from birl.run.progress import RunProgress
-from birl.run.starting import allowed_config, own_notices, start_notices, stretched_text, with_run
+from birl.run.given import PASSED_IN, Given
+from birl.run.run import Opened, Run
+from birl.run.saving import RunProgress
+from birl.run.start import allowed_config, start_notices, stretched_text, with_run
 from birl.run.state_tensors import tensors_to_state
+from birl.run.trust import own_notices
 from birl.settings import flat_settings
 from birl.speed import prepare_jax
 from birl.types import NEW_EPISODES, Snapshot
@@ -79,16 +79,14 @@ class Branch:
     def changes_to(self, config: Any) -> Changes:
         """The settings of this Config that the parent has otherwise: both values, as JSON."""
         parent_config = from_stored(algorithm_named(self.algorithm).Config, self.saved.config)  # with new fields
-        return changed_settings(parent_config, config)
+        return config_changes(parent_config, config)
 
 
 def read_branch(
     run: str | Path,
     at: At = None,
+    given: Given = Given(),  # noqa: B008
     *,
-    trust: bool = False,
-    env: str | None = None,
-    make_encoder: Any = None,
     near: bool = False,
 ) -> Branch:
     """The checkpoint that a fork of this run begins with. The run may be training meanwhile.
@@ -100,7 +98,7 @@ def read_branch(
     notices: list[str] = []
     saved = _load(parent, _kept_after(parent, at) if near else at, notices)
     settings = settings_in(saved)  # as they were then: a run that was trained longer has others now
-    config, more = allowed_config(settings, saved, trust, env, make_encoder)
+    config, more = allowed_config(settings, saved, given)
     notices += [*more, *start_notices(saved)]
     return Branch(parent, settings.algorithm, saved, with_run(config, run_dir=None), notices)
 
@@ -125,14 +123,16 @@ def _load(parent: Path, at: At, notices: list[str]) -> Checkpoint:
     """The checkpoint, read again if a run that trains has removed it meanwhile for a newer one."""
     folder = parent / CHECKPOINTS
     for _ in range(ATTEMPTS):
-        there = checkpoint_folder.numbered(folder)
+        there = checkpoint.checkpoints_in(folder)
         reports: list[str] = []
         problem = saved = None
         try:
-            saved = checkpoint_folder.load_newest(folder, reports.append) if at is None else load(_path_at(folder, at))
+            saved = (
+                checkpoint.load_newest(folder, reports.append) if at is None else load_checkpoint(_path_at(folder, at))
+            )
         except CheckpointError as error:
             problem = error
-        if checkpoint_folder.numbered(folder) == there or not (problem or reports):
+        if checkpoint.checkpoints_in(folder) == there or not (problem or reports):
             break
     if problem is not None:
         raise problem
@@ -146,22 +146,22 @@ def _load(parent: Path, at: At, notices: list[str]) -> Checkpoint:
 def _kept_after(parent: Path, at: At) -> At:
     """The steps of the checkpoint that was kept for these; `at` itself if there is none."""
     folder = parent / CHECKPOINTS
-    paths = checkpoint_folder.numbered(folder)
+    paths = checkpoint.checkpoints_in(folder)
     if not isinstance(at, int) or folder / f"{at:09d}" in paths:
         return at
     match read_settings(parent).values:
         case {"run": {"keep_every": int(every)}} if every > 0:
-            kept = [int(path.name) for path in checkpoint_folder.kept_for_good(paths, every)]
+            kept = [int(path.name) for path in checkpoint.kept_for_good(paths, every)]
             return next((steps for steps in kept if steps >= at and steps // every == at // every), at)
     return at
 
 
 def _path_at(folder: Path, at: int | str) -> Path:
     """The checkpoint at these steps exactly, or the best one; ConfigError says which there are."""
-    steps = [int(path.name) for path in checkpoint_folder.numbered(folder)]
+    steps = [int(path.name) for path in checkpoint.checkpoints_in(folder)]
     there = f"there are {', '.join(f'{step:,}' for step in steps)}" if steps else "there are none yet"
     if at == "best":
-        best = checkpoint_folder.read_best(folder)
+        best = checkpoint.read_best(folder)
         if best is None:
             raise ConfigError(
                 f"at 'best': {folder.parent} has no best checkpoint, for it was not evaluated (--eval-every); {there}"
@@ -297,18 +297,19 @@ def _refuse(branch: Branch, name: str, values: tuple[Any, Any], reason: str) -> 
 def start_fork(
     branch: Branch,
     config: Any,
-    passed: PassedIn = PassedIn(),  # noqa: B008
+    given: Given = Given(),  # noqa: B008
     same_env: bool = False,
     quiet: bool = False,
     overwrite: bool = False,
+    pause_at: int | None = None,
 ) -> Run:
     """A fork with this Config, to be trained in a loop."""
     changed = branch.changes_to(config)
     if same_env:
         changed.pop("env.id", None)
     validate(branch.algorithm, config)
-    require_fit(branch, config, changed, passed.make_network)
-    return Run(partial(_open_fork, branch, config, changed, overwrite), passed, quiet)
+    require_fit(branch, config, changed, given.make_network)
+    return Run(partial(_open_fork, branch, config, changed, overwrite), given, quiet, pause_at)
 
 
 def write_first(run_dir: Path, branch: Branch, config: Any, changed: Changes) -> Checkpoint:
@@ -325,7 +326,9 @@ def write_first(run_dir: Path, branch: Branch, config: Any, changed: Changes) ->
     spaces = saved.observation_space, saved.action_space
     write_fork(run_dir, Fork(branch.parent, saved.path.name, saved.env_steps, changed))
     folder = run_dir / CHECKPOINTS
-    path = checkpoint.write(folder, branch.algorithm, config, spaces, saved.env_steps, tensors, snapshot, progress)
+    path = checkpoint.write_checkpoint(
+        folder, branch.algorithm, config, spaces, saved.env_steps, tensors, snapshot, progress
+    )
     write_config(run_dir, branch.algorithm, config, progress["changes"])
     manifest = saved.manifest | {"progress": progress}
     return dataclasses.replace(

@@ -25,7 +25,7 @@ from birl.lab.scores import (
 from birl.maths import comparisons
 from birl.maths.curves import first_reached, mean_between
 from birl.run.files import strict_json
-from birl.run.group_summary import score_statistics
+from birl.run.groups.group_results import score_statistics
 from birl.run.history import RunHistory, SeedGroup, by_settings, differing, label, read_histories
 
 Interval = tuple[float, float]  # of 95 %

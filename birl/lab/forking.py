@@ -21,14 +21,11 @@ from birl.lab.branch import (
 )
 from birl.run.configure import with_settings
 from birl.run.directory import is_group
-from birl.run.driver import run_to_end
-from birl.run.group import train_group
-from birl.run.group_file import read_group
-from birl.run.group_plan import GroupPlan, Lane, plan_group
-from birl.run.group_start import require_data
-from birl.run.loop import Run
-from birl.run.opening import PassedIn
-from birl.run.starting import named_env, require_other
+from birl.run.given import Given, divided, require_data
+from birl.run.groups.group import train_group
+from birl.run.groups.group_plan import GroupPlan, Lane, plan_group, read_group
+from birl.run.run import Run
+from birl.run.start import run_to_end
 from birl.settings import flat_settings
 
 Change = Callable[[Any, dict[str, Any]], Any]  # from the Config of a branch and swept settings to that of a fork
@@ -82,26 +79,25 @@ def open_fork(
     names of the command line's options. Another `seed` is another continuation: new random keys
     and new episodes. The other options are those of `birl.reopen` and `birl.start`.
     """
-    require_other(envs, eval_envs)
-    branch = read_branch(run, at, trust=trust, env=named_env(env, envs, make_env), make_encoder=make_encoder)
+    given = Given(env, envs, eval_envs, make_env, make_network, make_encoder, trust)
+    branch = read_branch(run, at, given)
     config = with_settings(branch.config, settings)
     is_given = envs is not None or make_env is not None  # it is the user who says that it is the same environment
-    passed = PassedIn(envs, eval_envs, make_network, pause_at)
-    return start_fork(branch, config, passed, is_given, quiet, overwrite)
+    return start_fork(branch, config, given, is_given, quiet, overwrite, pause_at)
 
 
 def _fork_group(
     run: Path, at: At, seeds: int | None, sweep: Mapping[str, Iterable[Any]], jobs: int | None, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Train a group of forks; its summary. The options are those of `birl.open_fork`."""
-    settings = dict(options)
-    require_data(**{name: settings.pop(name, None) for name in ("envs", "eval_envs", "make_network", "pause_at")})
-    named = named_env(settings.pop("env", None), None, settings.pop("make_env", None))
-    trust, make_encoder = settings.pop("trust", False), settings.pop("make_encoder", None)
+    objects, settings = divided(options, "env", "trust")
+    given = Given(**objects)
+    pause_at = settings.pop("pause_at", None)
+    require_data(envs=given.envs, eval_envs=given.eval_envs, make_network=given.make_network, pause_at=pause_at)
     quiet, overwrite = settings.pop("quiet", False), settings.pop("overwrite", False)
     both = ", ".join(sorted(settings.keys() & sweep.keys()))
     require(not both, f"{both} is swept and set at once; leave one out")
-    roots = roots_of(run, at, trust, named, make_encoder)
+    roots = roots_of(run, at, given)
     change: Change = lambda config, point: with_settings(config, settings | point)  # noqa: E731
     return train_forks(run, roots, change, sweep, seeds, jobs, overwrite, quiet)
 
@@ -123,14 +119,14 @@ class Root:
         return f"{points}/{seed}" if points else seed
 
 
-def roots_of(run: Path, at: At, trust: bool, env: str | None, make_encoder: Any = None) -> list[Root]:
+def roots_of(run: Path, at: At, given: Given) -> list[Root]:
     """This run, or every run of a group: there `at` may be the next checkpoint that was kept."""
     if not is_group(run):
-        branch = read_branch(run, at, trust=trust, env=env, make_encoder=make_encoder)
+        branch = read_branch(run, at, given)
         return [Root(lambda: branch, branch.config, branch.notices)]
     found = []
     for lane in read_group(run).lanes:
-        read = partial(read_branch, lane.run_dir, trust=trust, env=env, make_encoder=make_encoder)
+        read = partial(read_branch, lane.run_dir, given=given)
         first = read(at, near=True)
         *point, _ = PurePosixPath(lane.name).parts
         again = partial(_read_again, read, first.saved.env_steps, at)

@@ -11,8 +11,8 @@ from birl.config import ConfigError, EnvConfig
 from birl.envs.actions import random_actions
 from birl.envs.make import spaces_of
 from birl.maths.statistics import bootstrap_interval, percentile_interval
-from birl.run.display import number
-from birl.run.evaluate import Evaluation, evaluate_policy, merged
+from birl.run.console import number
+from birl.run.evaluating import Evaluation, evaluate_policy, merged
 from birl.types import PyTree
 
 EPISODES = 5  # played together

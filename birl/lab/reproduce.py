@@ -14,10 +14,8 @@ from birl.maths import schedules
 from birl.presets import find_preset
 from birl.presets.entry import core_of
 from birl.registry import algorithm_named, name_of
-from birl.run.changes import Change, settings_before
-from birl.run.directory import flatten
-from birl.run.evaluate import PASSED_IN
-from birl.run.fork_file import Fork
+from birl.run.directory import Fork, SettingsChange, flatten, settings_before
+from birl.run.given import PASSED_IN
 from birl.run.history import RunHistory
 from birl.settings import flat_settings
 
@@ -76,7 +74,7 @@ def _no_command(run: RunHistory) -> str:
     return ""
 
 
-def _is_longer(change: Change) -> bool:
+def _is_longer(change: SettingsChange) -> bool:
     """True if a run that had ended was trained longer, as `birl resume` can do again."""
     match change.changed:
         case {"run.total_steps": (int(old), int()), **others} if not others:
@@ -95,7 +93,7 @@ def _inexact(run: RunHistory) -> Iterator[str]:
         yield "it was resumed in new episodes, so a run that is not interrupted gives other weights"
 
 
-def _own_changes(run: RunHistory) -> tuple[Change, ...]:
+def _own_changes(run: RunHistory) -> tuple[SettingsChange, ...]:
     """The changes by resumes; for a fork, without those of its parent before it."""
     return tuple(change for change in run.changes if run.fork is None or change.env_steps >= run.fork.env_steps)
 
@@ -105,7 +103,7 @@ def _at_first(run: RunHistory) -> RunHistory:
     return replace(run, config=settings_before(run.config, _own_changes(run)))
 
 
-def _again(path: Path, changes: Sequence[Change], command: list[str], ending: str = "") -> list[str]:
+def _again(path: Path, changes: Sequence[SettingsChange], command: list[str], ending: str = "") -> list[str]:
     """The command, and those that resume what it trained with the settings that changed."""
     if not changes:
         return [shlex.join(command)]

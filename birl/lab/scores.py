@@ -8,7 +8,7 @@ import numpy as np
 
 from birl.maths.curves import mean_between, moving_mean
 from birl.maths.statistics import iqm
-from birl.run.display import number
+from birl.run.console import number
 from birl.run.history import RunHistory
 
 RETURN = "episode/return"

@@ -20,11 +20,12 @@ from birl.lab.report.sections import video_element
 from birl.lab.tuning.search_output import REPORT, write_page
 from birl.lab.tuning.worker import run_dir_of, saved_steps
 from birl.registry import name_of, supports
-from birl.run import checkpoint_folder
+from birl.run import checkpoint
+from birl.run.console import counted, number
 from birl.run.directory import CHECKPOINTS, POLICY
-from birl.run.display import counted, number
-from birl.run.evaluate import Evaluation, evaluate_policy
+from birl.run.evaluating import Evaluation, evaluate_policy
 from birl.run.files import read_json, write_json
+from birl.run.given import Given
 from birl.run.loading import load_to_play
 from birl.run.policy import Policy
 from birl.run.record import record
@@ -190,7 +191,7 @@ def found_policies(directory: Path, result: dict[str, Any], seed: int) -> list[F
             continue
         try:
             run_dir = run_dir_of(directory, trial["directory"], seed)
-            best = checkpoint_folder.read_best(run_dir / CHECKPOINTS)
+            best = checkpoint.read_best(run_dir / CHECKPOINTS)
         except CheckpointError:  # a link instead of a directory
             continue
         if best is None:
@@ -202,7 +203,7 @@ def found_policies(directory: Path, result: dict[str, Any], seed: int) -> list[F
 
 def player_of(found: Found, trust: bool) -> Player:
     """The policy of a checkpoint, acting as in its evaluations."""
-    policy, env = load_to_play(found.run_dir, trust=trust)
+    policy, env = load_to_play(found.run_dir, Given(trust=trust))
     return Player(found, policy, env, policy.config.run.eval_deterministic)
 
 

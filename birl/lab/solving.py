@@ -37,11 +37,10 @@ from birl.lab.tuning.search_space import repaired
 from birl.lab.tuning.suggesting import load_optuna
 from birl.lab.tuning.tuning import continue_search
 from birl.run.configure import with_settings
-from birl.run.directory import claim_named, task_name
-from birl.run.display import number
-from birl.run.group import require_jobs
-from birl.run.open_directory import staying_in_place
-from birl.run.starting import with_run
+from birl.run.console import number
+from birl.run.directory import claim_named, staying_in_place, task_name
+from birl.run.groups.group import require_jobs
+from birl.run.start import with_run
 from birl.workers.child import usable_cpus
 
 SEEDS = 1  # of each trial: in little time, more settings find more than more seeds

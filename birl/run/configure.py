@@ -1,21 +1,34 @@
-"""Settings for a run: the preset of its task, changed by the flat names of the command line."""
+"""Settings for a run: those of a preset, another run or a file, changed by flat names."""
 
 import dataclasses
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from birl.config import ConfigError, EnvConfig, require
-from birl.envs.make import MakeEnv, name_of_make_env
+import gymnasium as gym
+
+from birl.config import ConfigError, EnvConfig, Wrapper, passed_encoder, require
 from birl.errors import cut, suggest_setting
+from birl.maths import schedules
 from birl.presets import find_preset
 from birl.presets.entry import core_of
 from birl.registry import algorithm_named, import_algorithm, name_of
-from birl.run.evaluate import PASSED_IN
-from birl.run.sources import like_run
-from birl.settings import places_of, replaced
+from birl.run.directory import StoredSettings, read_settings
+from birl.run.files import parse_json, read_bytes
+from birl.run.given import PASSED_IN, Given
+from birl.settings import PARTS, flat_settings, places_of, replaced
+from birl.types import Envs
 
-Change = Callable[[Any], Any]  # from a Config to one with other settings
+
+class SettingsSource(NamedTuple):
+    """Settings to begin with, from a run or a file. What it does not say is None or left out."""
+
+    name: str  # for messages
+    algorithm: str | None
+    env_id: str | None
+    settings: dict[str, Any]  # by flat name: num_envs, not env.num_envs
+    notices: list[str]
 
 
 def configure(
@@ -60,7 +73,7 @@ def configured(
     return from_preset(algorithm, env.id, change, preset)
 
 
-def from_preset(algorithm: str, env_id: str, change: Change, preset: bool = True) -> tuple[Any, str]:
+def from_preset(algorithm: str, env_id: str, change: Callable[[Any], Any], preset: bool = True) -> tuple[Any, str]:
     """The changed preset of a task, and a sentence about where its defaults come from.
 
     Without `preset` they are the algorithm's. Hidden velocities and a core select another preset,
@@ -95,30 +108,30 @@ def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
     return replaced(config, settings)
 
 
-def called_env(
-    algorithm: Any, env: str | EnvConfig | None, envs: Any, make_env: MakeEnv | None
-) -> str | EnvConfig | None:
+def called_env(algorithm: Any, given: Given) -> str | EnvConfig | None:
     """The environment that is to be trained on: its id or settings; None: that of the Config."""
-    given = [name for name, value in {"env": env, "envs": envs, "make_env": make_env}.items() if value is not None]
-    if not isinstance(algorithm, str) and not given:
-        return None
+    named = {"env": given.env, "envs": given.envs, "make_env": given.make_env}
+    names = [name for name, value in named.items() if value is not None]
     example = 'birl.train("ppo", "CartPole-v1")'
-    require(bool(given), f"an environment is needed: {example}, or one of make_env= and envs=")
-    require(len(given) == 1, f"{' and '.join(given)} each name the environments; use one of them")
-    if envs is not None:
-        return PASSED_IN
-    if make_env is None:
-        return env
-    return name_of_make_env(make_env)
+    needed = f"an environment is needed: {example}, or one of make_env= and envs="
+    require(bool(names) or not isinstance(algorithm, str), needed)
+    require(len(names) <= 1, f"{' and '.join(names)} each name the environments; use one of them")
+    return given.named_env
 
 
 def called_config(
-    algorithm: Any, env: str | EnvConfig | None, settings: dict[str, Any], preset: bool = True
+    algorithm: Any, env: str | EnvConfig | None, given: Given, settings: dict[str, Any], preset: bool = True
 ) -> tuple[Any, list[str]]:
-    """The Config of a run, and what to say about where its defaults come from."""
+    """The Config of a run, and notices about where its defaults come from.
+
+    `algorithm` is a name or a Config, and `env` is what `called_env` gave.
+    """
+    settings = settings | passed_encoder(given.make_encoder)
     if isinstance(algorithm, str):
         assert env is not None
         config, notice = configured(algorithm, env, settings, preset)
+        if "num_envs" not in settings and isinstance(given.envs, gym.vector.VectorEnv | Envs):
+            config = dataclasses.replace(config, env=dataclasses.replace(config.env, num_envs=given.envs.num_envs))
         return config, [notice]
     name_of(algorithm)  # refuses anything that is no Config
     if isinstance(env, EnvConfig):
@@ -126,6 +139,54 @@ def called_config(
     elif env is not None:
         algorithm = dataclasses.replace(algorithm, env=dataclasses.replace(algorithm.env, id=env))
     return with_settings(algorithm, settings), []
+
+
+def like_run(run_dir: str | Path, env_id: str | None = None, trust: bool = False) -> SettingsSource:
+    """The settings of a run, without its run_dir; `env_id` replaces its environment.
+
+    A run that was made elsewhere or by someone else may name a module or start processes only with
+    `trust`, as when it is resumed.
+    """
+    return _of_run(read_settings(Path(run_dir)), str(run_dir), env_id, trust)
+
+
+def from_file(path: str | Path, env_id: str | None = None, trust: bool = False) -> SettingsSource:
+    """The settings in a JSON or TOML file.
+
+    Names are flat, or nested as in a run's config.json. `algorithm` and `env` may be among them. A
+    run's config.json itself is taken as that run, see `like_run`.
+    """
+    path = Path(path)
+    found = _read(path)
+    match found:
+        case {"algorithm": str(algorithm), "config": dict(values)}:
+            stored = StoredSettings(algorithm, values, found.get("signature"), path)
+            return _of_run(stored, str(path), env_id, trust)
+    settings = _flat(found)
+    algorithm = settings.pop("algorithm", None)
+    env = settings.pop("env", settings.pop("id", None))
+    for name, value in {"algorithm": algorithm, "env": env}.items():
+        require(value is None or isinstance(value, str), f"{path}: {name} must be a string, not {cut(value)}")
+    if trust and algorithm is not None:
+        algorithm = import_algorithm(algorithm)
+    return SettingsSource(str(path), algorithm, env_id or env, settings, [])
+
+
+def value_text(value: Any) -> str:
+    """A setting's value as it is written on the command line; "" for an empty tuple or dict."""
+    match value:
+        case schedules.Schedule():
+            return schedules.shown(value)
+        case Wrapper():
+            return value.text()
+        case tuple():
+            return " ".join(map(value_text, value))
+        case dict():
+            return " ".join(f"{name} {value_text(item)}" for name, item in value.items())
+        case float():
+            short = f"{value:g}"
+            return short if float(short) == value else str(value)
+    return str(value)
 
 
 def _like(
@@ -138,3 +199,39 @@ def _like(
     fresh = algorithm_named(str(source.algorithm)).Config(env=EnvConfig(str(source.env_id)))
     config = with_settings(fresh, source.settings)
     return with_settings(dataclasses.replace(config, env=env) if isinstance(env, EnvConfig) else config, settings)
+
+
+def _of_run(stored: StoredSettings, name: str, env_id: str | None, trust: bool) -> SettingsSource:
+    consent = stored.consent(trust)
+    config, notices = consent.to_train(consent.config(stored.algorithm, stored.values), env_id)
+    wrong = f"{name} was trained on environments that were passed in, which Birl cannot make"
+    require(config.env.id != PASSED_IN, f"{wrong}; name an environment")
+    if stored.changes:
+        after = f"after {stored.changes[-1].env_steps:,} steps"
+        notices.append(f"{name} got its settings by a resume {after}: it did not begin with them")
+    return SettingsSource(name, stored.algorithm, config.env.id, flat_settings(config), notices)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = read_bytes(path)
+    if path.suffix == ".toml":
+        try:
+            return tomllib.loads(content.decode())
+        except (ValueError, RecursionError) as problem:  # UnicodeDecodeError and TOMLDecodeError too
+            raise ConfigError(f"{path} is not TOML: {problem}") from problem
+    require(path.suffix == ".json", f"{path} must end in .json or .toml")
+    found = parse_json(content, path)
+    require(isinstance(found, dict), f"{path} must hold an object with settings")
+    return found
+
+
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings by their flat names; names may be written with dashes."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        name = name.replace("-", "_")
+        found = _flat(value) if name in PARTS and isinstance(value, dict) else {name: value}
+        twice = sorted(flat.keys() & found.keys())
+        require(not twice, f"setting {', '.join(twice)} is given twice")
+        flat |= found
+    return flat

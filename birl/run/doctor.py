@@ -24,11 +24,10 @@ from birl.envs.make import make_env
 from birl.envs.registration import PACKAGES
 from birl.errors import install_extra
 from birl.parts import NormalizeConfig
-from birl.run.checkpoint import load
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import checkpoints_in, load_checkpoint
 from birl.run.directory import CHECKPOINTS
-from birl.run.driver import resume, train
 from birl.run.record import film, render_off_screen
+from birl.run.start import resume, train
 from birl.run.versions import versions
 from birl.speed import cache_directory
 
@@ -129,13 +128,13 @@ def train_a_little(directory: Path) -> str:
 def resume_exactly(directory: Path) -> str:
     """Resume the run from its first checkpoint, and compare the two results."""
     shutil.copytree(directory / "whole", directory / "resumed")
-    first, *later = numbered(directory / "resumed" / CHECKPOINTS)
+    first, *later = checkpoints_in(directory / "resumed" / CHECKPOINTS)
     for path in later:
         shutil.rmtree(path)
     with contextlib.redirect_stdout(io.StringIO()):
         resume(directory / "resumed")
-    ends = [numbered(directory / name / CHECKPOINTS)[-1] for name in ("whole", "resumed")]
-    whole, resumed = (load(path) for path in ends)
+    ends = [checkpoints_in(directory / name / CHECKPOINTS)[-1] for name in ("whole", "resumed")]
+    whole, resumed = (load_checkpoint(path) for path in ends)
     different = [name for name, tensor in whole.tensors.items() if tensor.tobytes() != resumed.tensors[name].tobytes()]
     if different:
         raise RuntimeError(f"{different} differ after a resume from {first.name}")

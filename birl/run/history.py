@@ -1,4 +1,4 @@
-"""What a run directory says of its run: settings, metrics, summary. Seeds of the same settings."""
+"""The settings, metrics and summary in a run's directory, and groups of runs by settings."""
 
 import json
 import os
@@ -14,13 +14,22 @@ import numpy as np
 
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
-from birl.rollouts.replay import free_memory
-from birl.run.changes import Change, settings_before
-from birl.run.directory import METRICS, StoredSettings, flatten, holds_run, read_settings, runs_below
+from birl.run.directory import (
+    METRICS,
+    Fork,
+    SettingsChange,
+    StoredSettings,
+    flatten,
+    holds_run,
+    read_fork,
+    read_settings,
+    runs_below,
+    settings_before,
+)
 from birl.run.files import require_memory
-from birl.run.fork_file import Fork, read_fork
-from birl.run.lane import lane_problem, lane_summary
-from birl.run.track import Row, read_metrics
+from birl.run.groups.lane import lane_problem, lane_summary
+from birl.run.logging import Row, read_metrics
+from birl.workers.child import free_memory
 
 FORKED = "fork"  # a setting of forks: where they branched off
 FORK_BEFORE = "fork.before"  # ... and what they changed
@@ -39,7 +48,7 @@ SAME_RESULT = BOOKKEEPING | {"env.workers"}  # runs with other numbers of worker
 
 
 class HasSettings(Protocol):
-    """What runs are grouped by."""
+    """Anything with the settings that runs are grouped by."""
 
     @property
     def settings(self) -> dict[str, Any]: ...
@@ -59,7 +68,7 @@ class RunHistory:
     problem: str | None = None  # why it failed, as the summary of its group says
     config: dict[str, Any] = field(default_factory=dict)  # the settings as config.json has them, nested
     fork: Fork | None = None  # the checkpoint of another run that it began with; None: it is no fork
-    changes: tuple[Change, ...] = ()  # of the settings, by resumes: of those that change what is learned
+    changes: tuple[SettingsChange, ...] = ()  # of the settings, by resumes: of those that change what is learned
 
     @property
     def seed(self) -> int:
@@ -141,7 +150,7 @@ def _read_rows(path: Path) -> list[Row]:
 
 
 def _fork_of(run_dir: Path) -> Fork | None:
-    """What fork.json says; a damaged one is reported, and the run is as good without it."""
+    """The content of fork.json. A damaged one is reported and ignored."""
     try:
         return read_fork(run_dir)
     except CheckpointError as problem:
@@ -234,7 +243,7 @@ def _distinguishing(different: list[str], siblings: Sequence[dict[str, Any]]) ->
 
 
 def _distinct(names: Sequence[str], siblings: Sequence[dict[str, Any]]) -> int:
-    """How many of the siblings these settings tell apart."""
+    """The number of siblings that these settings tell apart."""
     return len({json.dumps([sibling.get(name) for name in names]) for sibling in siblings})
 
 
@@ -254,7 +263,7 @@ def _fork_settings(fork: Fork, settings: dict[str, Any]) -> dict[str, str]:
     return {FORKED: f"fork at {place}", FORK_BEFORE: f"before: {text or 'the same'}"}
 
 
-def _of_learning(changes: Sequence[Change]) -> tuple[Change, ...]:
+def _of_learning(changes: Sequence[SettingsChange]) -> tuple[SettingsChange, ...]:
     """The changes without settings that do not change what is learned."""
     kept = [
         replace(change, changed={name: pair for name, pair in change.changed.items() if name not in SAME_RESULT})
@@ -263,7 +272,7 @@ def _of_learning(changes: Sequence[Change]) -> tuple[Change, ...]:
     return tuple(change for change in kept if change.changed)
 
 
-def _changes_text(stored: StoredSettings, changes: Sequence[Change]) -> str:
+def _changes_text(stored: StoredSettings, changes: Sequence[SettingsChange]) -> str:
     """The settings that a run had before it was resumed with others, and until when."""
     texts = []
     for number, change in enumerate(changes):

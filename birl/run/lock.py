@@ -154,7 +154,7 @@ def _open(path: Path) -> int:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether the open file is still the one at this path."""
+    """True if the open file is still the one at this path."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:
@@ -207,7 +207,7 @@ def _parse_holder(content: bytes) -> tuple[int, str] | None:
 
 
 def _is_dead(holder: tuple[int, str] | None) -> bool:
-    """Whether the holder was a process of this machine and does not exist any more."""
+    """True if the holder was a process of this machine and does not exist any more."""
     if sys.platform == "win32" or holder is None or holder[1] != socket.gethostname() or holder[0] <= 0:
         return False
     try:

@@ -15,9 +15,8 @@ from matplotlib.ticker import FuncFormatter
 from birl.config import ConfigError, require
 from birl.errors import CheckpointError
 from birl.maths.curves import moving_mean
-from birl.run.directory import holds_run, runs_below
+from birl.run.directory import Fork, holds_run, runs_below
 from birl.run.files import replacing
-from birl.run.fork_file import Fork
 from birl.run.history import RunHistory, read_history, split_by_settings
 
 # Okabe and Ito 2008: safe for colour-blind people.
@@ -77,7 +76,7 @@ def plot_runs(
     title = ", ".join(sorted({run.settings["env.id"] for run in runs}))
     x_label, unit = ("environment steps", 1.0) if x == "env_steps" else time_axis(max(run.x[-1] for run in runs))
     runs = with_parents(runs) if x == "env_steps" else [replace(run, fork=None) for run in runs]
-    series = group([replace(run, x=run.x / unit) for run in runs])
+    series = series_of([replace(run, x=run.x / unit) for run in runs])
     return plot_curves(series, out, title, x_label, METRIC_LABELS.get(metric, metric), smooth)
 
 
@@ -165,7 +164,7 @@ def with_parents(runs: Sequence[RunCurve]) -> list[RunCurve]:
     return [whole(run) for run in runs]
 
 
-def group(runs: Sequence[RunCurve]) -> list[Series]:
+def series_of(runs: Sequence[RunCurve]) -> list[Series]:
     """One series for all runs that differ only in their seed, labelled by its settings."""
     found = []
     for label, _, members in split_by_settings(runs):
@@ -179,7 +178,7 @@ def group(runs: Sequence[RunCurve]) -> list[Series]:
 
 
 def mean_notes(series: Sequence[Series]) -> list[str]:
-    """What a reader must know of the means: which seeds are not in them, and which end early."""
+    """Notes on the means: which seeds are not in them, and which end early."""
     found = []
     for one in series:
         if one.failed:
@@ -187,13 +186,13 @@ def mean_notes(series: Sequence[Series]) -> list[str]:
             found.append(f"{one.label}: {seeds} drawn thin and not in the mean")
         ends = [x[-1] for x, _ in one.curves]
         if ends_early(ends):
-            end = short_number(float(f"{min(ends):.4g}"))
+            end = tick_text(float(f"{min(ends):.4g}"))
             found.append(f"{one.label}: the mean ends at {end}, with its first seed")
     return found
 
 
 def ends_early(ends: Sequence[float]) -> bool:
-    """Whether some seed has clearly more than the shortest one, where the mean of all ends."""
+    """True if some seed has clearly more than the shortest one, where the mean of all ends."""
     return max(ends) - min(ends) > CUT * max(ends)
 
 
@@ -244,8 +243,8 @@ def style_axes(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     axes.spines["bottom"].set_color("#9A9A9A")
     axes.tick_params(length=0, labelsize=8.5, labelcolor=DARK)
     axes.margins(x=0.01)
-    axes.xaxis.set_major_formatter(FuncFormatter(short_number))
-    axes.yaxis.set_major_formatter(FuncFormatter(short_number))
+    axes.xaxis.set_major_formatter(FuncFormatter(tick_text))
+    axes.yaxis.set_major_formatter(FuncFormatter(tick_text))
 
 
 def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int], notes: Sequence[str] = ()) -> None:
@@ -268,7 +267,7 @@ def add_legend(figure: Figure, axes: Axes, seeds: Sequence[int], notes: Sequence
         text.set_parse_math(False)
 
 
-def short_number(value: float, position: int = 0) -> str:
+def tick_text(value: float, position: int = 0) -> str:
     """1500 as 1.5k, 2000000 as 2M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:

@@ -113,7 +113,7 @@ def unsigned_policy(path: Path) -> bytes:
 
 
 def is_policy_file(path: Path) -> bool:
-    """Whether this is a file that `write_policy` wrote, damaged or not."""
+    """True if this is a file that `write_policy` wrote, damaged or not."""
     try:
         with files.open_to_read(path) as file:
             return KEY in _metadata(file.read(LENGTH_BYTES + files.JSON_BYTES), path)
@@ -182,7 +182,7 @@ def _sha256(description: dict[str, Any], tensors: dict[str, np.ndarray]) -> str:
 
 
 def _is_of_a_network(settings: Any) -> bool:
-    """Whether these are settings that a network depends on, or parts of observations to ignore."""
+    """True if these are settings that a network depends on, or parts of observations to ignore."""
     if not isinstance(settings, dict):
         return False
     env = settings.get("env", IGNORED)

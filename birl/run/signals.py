@@ -1,12 +1,18 @@
-"""SIGINT, SIGTERM and SIGHUP: the first lets a run save and end, the next ends it at once."""
+"""Signals and standard streams of a process.
+
+The first SIGINT, SIGTERM or SIGHUP lets a run save and end, the next ends it at once. A stream that
+is closed, or whose reader has gone, must not end a run.
+"""
 
 import gc
 import os
+import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TextIO
 
 FIRST = "ending after this update, with a checkpoint; once more ends at once, even while a step hangs"
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
@@ -71,6 +77,55 @@ def starting() -> Iterator[None]:
             gc.enable()
 
 
+def may_save_after(error: BaseException) -> bool:
+    """True if a run is saved after this error in the body of a loop: not after a signal."""
+    return isinstance(error, Exception | SystemExit) and not isinstance(error, Interrupted)
+
+
+def open_closed_streams() -> None:
+    """Open closed standard streams (`>&-`) on /dev/null.
+
+    Otherwise the next file that is opened would get the stream's number, and its output.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)
+            if opened != number:
+                os.close(opened)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def is_abandoned(stream: TextIO) -> bool:
+    """True if the stream's reader has gone, as `head` does."""
+    try:
+        poller = select.poll()
+        poller.register(stream.fileno(), 0)
+        return bool(poller.poll(0))
+    except OSError:  # the stream is not a file
+        return False
+
+
+def say(text: str) -> None:
+    """Print a line. If its reader has gone, it goes nowhere, and the work goes on."""
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(sys.stdout)
+
+
+def silence(stream: TextIO) -> None:
+    """Send everything that is written to this stream from now on to /dev/null."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
 @contextmanager
 def _handled(handler: Callable[[int, Any], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
@@ -85,8 +140,3 @@ def _handled(handler: Callable[[int, Any], None]) -> Iterator[None]:
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
-
-
-def may_save_after(error: BaseException) -> bool:
-    """Whether to save after this error in the body of a loop: not after a signal."""
-    return isinstance(error, Exception | SystemExit) and not isinstance(error, Interrupted)

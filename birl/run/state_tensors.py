@@ -89,7 +89,7 @@ def _widen_counter(saved: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 
 def _is_count(node: Any) -> bool:
-    """Whether this is a Count: a pair of words in a State, one 64-bit integer in a file."""
+    """True if this is a Count: a pair of words in a State, one 64-bit integer in a file."""
     return isinstance(node, Count)
 
 

@@ -1,11 +1,11 @@
-"""Whether a run is the user's own, and what the settings of other people's runs may do.
+"""Consent to what the settings of a run name, and signatures of a user's own runs.
 
 The settings of a run can name modules, which run code when they are imported: in env.id, in
-env.wrappers and in `encoder`. They can pass text to an environment or a wrapper, which may use it
-as a file, a class or an address. They can start processes, and
-connect to Weights & Biases or to a Ray cluster. A run that this user made on this machine may do
-all of that. In any other run, settings that are not needed are left out with a notice, and the
-others need the user's consent.
+env.wrappers, in `encoder` and in the algorithm's name. They can pass text to an environment or a
+wrapper, which may use it as a file, a class or an address. They can start processes, and connect to
+Weights & Biases or to a Ray cluster. A run that this user made on this machine may do all of that.
+In any other run, settings that are not needed are left out with a notice, and the others need the
+user's consent. A `Consent` is the answer for one run. It is decided where the run is opened.
 
 A user's own runs are recognised by an HMAC-SHA256 of their settings. Its key is a random secret in
 the user's data directory that only this user can read. The signature covers the algorithm, all
@@ -16,28 +16,132 @@ send a run back with a different module of the same name beside it.
 import dataclasses
 import hashlib
 import hmac
+import importlib.machinery
+import importlib.util
 import json
 import os
 import secrets
 import stat
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from birl import ALGORITHMS
-from birl.config import EnvConfig, from_stored, passed_encoder, require, to_json
+from birl.config import EnvConfig, from_stored, is_local, passed_encoder, require, to_json
 from birl.envs.registration import with_id
 from birl.envs.snapshot import ATTRIBUTES, BEGUN_WITH
 from birl.errors import cut
 from birl.registry import algorithm_named, import_algorithm
 from birl.run.files import NO_FOLLOW, NO_WAIT
-from birl.run.modules import ENV_ID, home_of, make_findable, named_modules
 from birl.settings import flat_settings, replaced
 
 DATA_DIRECTORY = "BIRL_DATA_DIR"  # the environment variable that names another directory for the secret
 SECRET = "secret"
 SECRET_BYTES = 32
 PURPOSE = b"birl settings 1\n"  # signed too, so that a signature of other data is never valid here
+ENV_ID = "env.id"
+
+
+@dataclass(frozen=True)
+class Consent:
+    """Permissions of the settings in one file. `consent_to` decides them where it is opened."""
+
+    source: Path  # the file or directory with the settings, for messages
+    own: bool  # this user signed the settings, and their modules are still in the same directories
+    trust: bool = False  # the user consents to whatever the settings name
+
+    @property
+    def is_full(self) -> bool:
+        """True if the settings may do everything."""
+        return self.own or self.trust
+
+    def import_algorithm(self, algorithm: str) -> None:
+        """Import the module of a name module:algorithm; ConfigError if that is not allowed."""
+        if ":" in algorithm and algorithm not in ALGORITHMS:
+            self._require_imports({"algorithm": algorithm})
+            import_algorithm(algorithm)
+
+    def config(self, algorithm: str, settings: dict[str, Any]) -> Any:
+        """The Config in stored settings; ConfigError if its algorithm may not be imported."""
+        self.import_algorithm(algorithm)
+        return from_stored(algorithm_named(algorithm).Config, settings)
+
+    def env(self, env: EnvConfig, given: str | None = None) -> tuple[EnvConfig, list[str]]:
+        """The environment to evaluate in, and notices; ConfigError if it may not be made.
+
+        `given` is an id that the user named instead of the run's.
+        """
+        named = env if given is None else with_id(env, given)
+        names = named_modules({"env": to_json(env)})
+        if given is not None:
+            names.pop(ENV_ID, None)
+        can_be_named = ENV_ID in names and len(names) == 1
+        self._require_imports(names, _texts(env), env.id if can_be_named else None)
+        if self.is_full:
+            return named, []
+        instead = "this process steps the environments, with the same result"
+        notices = [_left_out("env.workers", named.workers, instead)] if named.workers else []
+        return dataclasses.replace(named, workers=0, ray_actors=0, ray_address=None), notices
+
+    def with_encoder(self, config: Any, make_encoder: Any) -> Any:
+        """The Config with the encoder that was passed in, or its own if that may be imported."""
+        if make_encoder is None:
+            self._require_imports(named_modules({"encoder": to_json(config).get("encoder")}))
+            return config
+        wrong = f"make_encoder= is for networks with an encoder, and those of {self.source} have none"
+        require("encoder" in flat_settings(config), f"{wrong}; leave it out")
+        return replaced(config, passed_encoder(make_encoder))
+
+    def to_train(
+        self, config: Any, given: str | None, make_encoder: Any = None, snapshot: dict[str, Any] | None = None
+    ) -> tuple[Any, list[str]]:
+        """The settings to train with, and notices for the user; ConfigError if not allowed.
+
+        `given` and `make_encoder` are an environment's id and an encoder of the user's own.
+        `snapshot` has the values of the snapshot that training continues from.
+        """
+        if not self.is_full:
+            self._require_none([*_processes(config), *_prefill(config), *_attributes(snapshot)], None)
+        config = self.with_encoder(config, make_encoder)
+        env, notices = self.env(config.env, given)
+        run = config.run
+        if not self.is_full and run.wandb is not None:
+            run = dataclasses.replace(run, wandb=None)
+            notices.append(_left_out("run.wandb", config.run.wandb, "nothing is sent to Weights & Biases"))
+        if not self.is_full and run.trackio is not None:
+            run = dataclasses.replace(run, trackio=None)
+            notices.append(_left_out("run.trackio", config.run.trackio, "nothing is logged to that project"))
+        return dataclasses.replace(config, env=env, run=run), notices
+
+    def _require_imports(self, names: dict[str, str], risks: Sequence[str] = (), env_id: str | None = None) -> None:
+        """Make modules of the user's own run findable; refuse those of other runs, and risks."""
+        if self.own:
+            for name in names.values():
+                _make_findable(name)
+        elif not self.trust:
+            self._require_none([*_imports(names), *risks], env_id)
+
+    def _require_none(self, risks: list[str], env_id: str | None) -> None:
+        """Raise ConfigError if there are risks. With another `env_id` they may be avoided."""
+        names_module = env_id is not None and ":" in env_id
+        other = f", or name the environment yourself: --env {env_id} (env= in Python)" if names_module else ""
+        remedy = f"if you trust it, use --trust (trust=True in Python){other}"
+        require(not risks, f"{self.source} was not made here, or not by you: {'; '.join(risks)}; {remedy}")
+
+
+def consent_to(algorithm: str, settings: dict[str, Any], signature: str | None, source: Path, trust: bool) -> Consent:
+    """The permissions of these settings, which are in the file or directory `source`."""
+    return Consent(source, is_own(algorithm, settings, signature), trust)
+
+
+def is_own(algorithm: str, settings: dict[str, Any], signature: str | None) -> bool:
+    """True if this user signed these settings, and their module is still in the same directory."""
+    secret = _read_secret()
+    if secret is None or not isinstance(signature, str):
+        return False
+    return hmac.compare_digest(_signature(secret, algorithm, settings).encode(), signature.encode(errors="replace"))
 
 
 def sign(algorithm: str, settings: dict[str, Any]) -> str | None:
@@ -46,107 +150,25 @@ def sign(algorithm: str, settings: dict[str, Any]) -> str | None:
     return None if secret is None else _signature(secret, algorithm, settings)
 
 
-def is_own(algorithm: str, settings: dict[str, Any], signature: str | None) -> bool:
-    """Whether this user signed these settings, and their module is still in the same directory."""
-    secret = _read_secret()
-    if secret is None or not isinstance(signature, str):
-        return False
-    return hmac.compare_digest(_signature(secret, algorithm, settings).encode(), signature.encode(errors="replace"))
+def own_notices(config: Any) -> list[str]:
+    """Notices about functions that only this process has, and about a run that cannot be signed."""
+    return [*_local_notice(config), *_unsigned_notice(config)]
 
 
-def import_stored_algorithm(algorithm: str, own: bool, trust: bool, source: Path) -> None:
-    """Import the module of a stored name module:algorithm; ConfigError if that is not allowed."""
-    if ":" not in algorithm or algorithm in ALGORITHMS:
-        return
-    if own:
-        make_findable(algorithm)
-    elif not trust:
-        _require_none(_imports({"algorithm": algorithm}), source, None)
-    import_algorithm(algorithm)
-
-
-def config_in(algorithm: str, settings: dict[str, Any], own: bool, trust: bool, source: Path) -> Any:
-    """The Config in stored settings; ConfigError if its algorithm may not be imported."""
-    import_stored_algorithm(algorithm, own, trust, source)
-    return from_stored(algorithm_named(algorithm).Config, settings)
-
-
-def allowed_env(env: EnvConfig, own: bool, trust: bool, given: str | None, source: Path) -> tuple[EnvConfig, list[str]]:
-    """The environment to evaluate in, and notices for the user; ConfigError if it may not be made.
-
-    `given` is an id that the user named instead of the run's. `source` is the file or directory
-    with the settings.
-    """
-    named = env if given is None else with_id(env, given)
-    names = named_modules({"env": to_json(env)})
-    if given is not None:
-        names.pop(ENV_ID, None)
-    if own:
-        for name in names.values():
-            make_findable(name)
-    if own or trust:
-        return named, []
-    can_be_named = ENV_ID in names and len(names) == 1
-    _require_none([*_imports(names), *_texts(env)], source, env.id if can_be_named else None)
-    return _without_workers(named)
-
-
-def require_allowed_network(config: Any, own: bool, trust: bool, source: Path) -> None:
-    """Raise ConfigError if the network of these settings would import a module without consent."""
-    names = named_modules({"encoder": to_json(config).get("encoder")})
-    if own:
-        for name in names.values():
-            make_findable(name)
-    elif not trust:
-        _require_none(_imports(names), source, None)
-
-
-def with_allowed_encoder(config: Any, make_encoder: Any, own: bool, trust: bool, source: Path) -> Any:
-    """The Config with the encoder that the user passed in, or its own if that may be imported."""
-    if make_encoder is None:
-        require_allowed_network(config, own, trust, source)
-        return config
-    wrong = f"make_encoder= is for networks with an encoder, and those of {source} have none"
-    require("encoder" in flat_settings(config), f"{wrong}; leave it out")
-    return replaced(config, passed_encoder(make_encoder))
-
-
-def allowed_run(
-    config: Any,
-    own: bool,
-    trust: bool,
-    given: str | None,
-    source: Path,
-    make_encoder: Any = None,
-    snapshot: dict[str, Any] | None = None,
-) -> tuple[Any, list[str]]:
-    """The settings to resume with, and notices for the user; ConfigError if not allowed.
-
-    `given` and `make_encoder` are an environment's id and an encoder of the user's own. `snapshot`
-    has the values of the snapshot that the run goes on from.
-    """
-    stranger = not own and not trust
-    risks = [*_processes(config), *_prefill(config), *_attributes(snapshot)]
-    _require_none(risks if stranger else [], source, None)
-    config = with_allowed_encoder(config, make_encoder, own, trust, source)
-    env, notices = allowed_env(config.env, own, trust, given, source)
-    run = config.run
-    if stranger and run.wandb is not None:
-        run = dataclasses.replace(run, wandb=None)
-        notices.append(_left_out("run.wandb", config.run.wandb, "nothing is sent to Weights & Biases"))
-    if stranger and run.trackio is not None:
-        run = dataclasses.replace(run, trackio=None)
-        notices.append(_left_out("run.trackio", config.run.trackio, "nothing is logged to that project"))
-    return dataclasses.replace(config, env=env, run=run), notices
-
-
-def unsigned_notice(config: Any) -> list[str]:
-    """A notice for a run that cannot be signed, and will need --trust later."""
-    risks = [*_imports(named_modules(to_json(config))), *_texts(config.env), *_processes(config), *_prefill(config)]
-    if not risks or _read_secret() or _create_secret():
-        return []
-    place = data_directory() or f"the home directory, which is unknown; set {DATA_DIRECTORY}"
-    return [f"this run is not signed, so birl eval and resume will need --trust: no secret can be stored in {place}"]
+def named_modules(settings: dict[str, Any]) -> dict[str, str]:
+    """The names module:something in settings, given as JSON, by the setting that has them."""
+    env = settings.get("env")
+    env = env if isinstance(env, dict) else {}
+    wrappers = env.get("wrappers")
+    listed = wrappers if isinstance(wrappers, list) else []
+    paths = [wrapper.get("path") if isinstance(wrapper, dict) else wrapper for wrapper in listed]
+    names = {ENV_ID: env.get("id"), "encoder": settings.get("encoder")}
+    names |= {f"env.wrappers[{number}]": path for number, path in enumerate(paths)}
+    return {
+        setting: name
+        for setting, name in names.items()
+        if isinstance(name, str) and name.rpartition(":")[0] and not is_local(name)
+    }
 
 
 def data_directory() -> Path | None:
@@ -162,7 +184,7 @@ def data_directory() -> Path | None:
 
 def _imports(names: dict[str, str]) -> list[str]:
     """The risks of settings that name modules."""
-    homes = {setting: home_of(name) for setting, name in names.items()}
+    homes = {setting: _home_of(name) for setting, name in names.items()}
     places = {setting: f" in {home}" if home else "" for setting, home in homes.items()}
     return [
         f"{setting} {name!r} would import the module {name.rpartition(':')[0]}{places[setting]}, and so run its code"
@@ -220,33 +242,72 @@ def _attributes(snapshot: Any) -> list[str]:
 
 
 def _has_text(value: Any) -> bool:
-    """Whether there is text among these JSON values; names are not counted."""
+    """True if there is text among these JSON values; names are not counted."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return isinstance(value, str) or any(map(_has_text, parts))
-
-
-def _without_workers(env: EnvConfig) -> tuple[EnvConfig, list[str]]:
-    """The environment stepped in this process, which gives the same result; and a notice."""
-    instead = "this process steps the environments, with the same result"
-    notices = [_left_out("env.workers", env.workers, instead)] if env.workers else []
-    return dataclasses.replace(env, workers=0, ray_actors=0, ray_address=None), notices
 
 
 def _left_out(name: str, value: object, instead: str) -> str:
     return f"{name} {value!r} is left out, because this run was not made here: {instead}; --trust allows it"
 
 
-def _require_none(risks: list[str], source: Path, env_id: str | None) -> None:
-    """Raise ConfigError if settings of someone else's run need the user's consent."""
-    names_module = env_id is not None and ":" in env_id
-    other = f", or name the environment yourself: --env {env_id} (env= in Python)" if names_module else ""
-    remedy = f"if you trust it, use --trust (trust=True in Python){other}"
-    require(not risks, f"{source} was not made here, or not by you: {'; '.join(risks)}; {remedy}")
+def _local_notice(config: Any) -> list[str]:
+    """A notice for a run that uses functions or classes that only this process has."""
+    encoder = str(flat_settings(config).get("encoder"))
+    names = [config.env.id, *(wrapper.path for wrapper in config.env.wrappers), encoder]
+    own = ", ".join(name.rpartition(":")[2] for name in names if is_local(name))
+    remedy = "put it into a module, and birl eval, birl resume and workers find it"
+    return [f"{own} is of this script, so only this script can resume and evaluate the run; {remedy}"] if own else []
+
+
+def _unsigned_notice(config: Any) -> list[str]:
+    """A notice for a run that cannot be signed, and will need --trust later."""
+    risks = [*_imports(named_modules(to_json(config))), *_texts(config.env), *_processes(config), *_prefill(config)]
+    if not risks or _read_secret() or _create_secret():
+        return []
+    place = data_directory() or f"the home directory, which is unknown; set {DATA_DIRECTORY}"
+    return [f"this run is not signed, so birl eval and resume will need --trust: no secret can be stored in {place}"]
+
+
+def _make_findable(name: str) -> None:
+    """Let the module of a user's own run be imported from the directory that was signed."""
+    home = _home_of(name)
+    if home is not None and _spec_of(_package(name)) is None:
+        sys.path.append(home)
+
+
+def _home_of(name: str) -> str | None:
+    """The directory of the module in module:something; None if it is not found.
+
+    Nothing is imported. For a module inside packages it is the directory of the outermost package,
+    because looking into a package imports it. The current directory is searched last, as the
+    command line does.
+    """
+    package = _package(name)
+    if not package:
+        return None
+    spec = _spec_of(package) or importlib.machinery.PathFinder.find_spec(package, [os.getcwd()])
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:  # a package, with or without __init__.py
+        return os.path.realpath(os.path.dirname(next(iter(spec.submodule_search_locations))))
+    return os.path.realpath(os.path.dirname(spec.origin)) if spec.has_location and spec.origin else None
+
+
+def _package(name: str) -> str:
+    return name.rpartition(":")[0].partition(".")[0]
+
+
+def _spec_of(package: str) -> importlib.machinery.ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(package)
+    except (ValueError, ImportError):  # __main__, and strings that are not module names
+        return None
 
 
 def _signature(secret: bytes, algorithm: str, settings: dict[str, Any]) -> str:
     names = named_modules(settings) | ({"algorithm": algorithm} if ":" in algorithm else {})
-    homes = {setting: home_of(name) for setting, name in names.items()}
+    homes = {setting: _home_of(name) for setting, name in names.items()}
     # The directory of env.id's module has a place of its own, as in runs that name no other module.
     signed = {"algorithm": algorithm, "config": settings, "home": homes.pop(ENV_ID, None)}
     signed |= {"homes": homes} if homes else {}

@@ -42,7 +42,7 @@ GROUPS = (
         "[runs and checkpoints](../runs-and-checkpoints.md).",
         "指南：[使用](../usage.md)、[回调](../callbacks.md)、[运行目录与检查点](../runs-and-checkpoints.md)。",
         ("train", "resume", "start", "reopen", "configure", "preset", "RunConfig", "ConfigError"),
-        ("birl.run.loop.Run",),
+        ("birl.run.run.Run",),
     ),
     Group(
         "policies.md",

@@ -17,7 +17,7 @@ from birl.config import EnvConfig, RunConfig
 from birl.envs.make import spaces_of
 from birl.maths.schedules import linear
 from birl.presets import preset
-from birl.run.driver import train
+from birl.run.start import train
 from birl.settings import flat_settings
 from birl.speed import prepare_jax
 from tests.algos.probing import answers, sign

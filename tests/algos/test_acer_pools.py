@@ -29,7 +29,6 @@ from birl.nets.actor_q import DuelingActor, empty_behaviour
 from birl.nets.recurrent import CoreName
 from birl.rollouts.finite import for_learning
 from birl.run import checkpoint as checkpoints
-from birl.run import checkpoint_folder
 from birl.run.state_tensors import tensors_to_state
 from birl.speed import prepare_jax
 from birl.types import Snapshot, Update
@@ -230,9 +229,11 @@ def test_the_same_seed_gives_the_same_run_and_so_does_going_on_in_the_middle_of_
             assert_same_bits(whole.updates[number - 1].state, stopped.state)
             if number >= 4 and any(part["cycle"]["left"] > 0 for part in stopped.snapshot().values["learners"]):
                 break
-        path = checkpoints.save(tmp_path, "acer", config, spaces_of(config.env), stopped.state, stopped.snapshot(), {})
+        path = checkpoints.save_checkpoint(
+            tmp_path, "acer", config, spaces_of(config.env), stopped.state, stopped.snapshot(), {}
+        )
     assert number < 8
-    saved = checkpoints.load(path)
+    saved = checkpoints.load_checkpoint(path)
     assert saved.manifest["exact"]
     state = tensors_to_state(acer.init(replace(config, run=RunConfig(seed=7)), *spaces_of(config.env)), saved.tensors)
     resumed = run("acer", from_json(acer.Config, saved.config), state, saved.snapshot, 9 - number)
@@ -389,7 +390,7 @@ def test_a_run_in_processes_that_is_interrupted_is_saved_and_leaves_no_process(t
     children = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == process.pid]
     process.send_signal(signal.SIGINT)
     process.wait(SECONDS)
-    manifest = checkpoints.load(checkpoint_folder.numbered(tmp_path / "run" / "checkpoints")[-1]).manifest
+    manifest = checkpoints.load_checkpoint(checkpoints.checkpoints_in(tmp_path / "run" / "checkpoints")[-1]).manifest
     assert not manifest["exact"]
     assert "with empty replays" in str(manifest)
     assert len(children) >= 2

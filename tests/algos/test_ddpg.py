@@ -29,6 +29,7 @@ from birl.speed import compiled_acting, prepare_jax
 from birl.types import Rollout, Transitions
 from tests.algos.bounded import sampled
 from tests.algos.probing import assert_same_bits
+from tests.tiers import sooner
 
 ENVS = 4
 KEY = np.array([3, 5], np.uint32)
@@ -574,7 +575,7 @@ def test_probe_where_an_episode_terminates_nothing_follows_and_where_it_is_cut_t
         assert value(last.state, 0) == pytest.approx(2.0, abs=0.15)
 
 
-@every_noise
+@pytest.mark.parametrize("noise", sooner(["gaussian"], ["ou", "gaussian", "parameter"]))
 def test_probe_the_best_action_of_a_box_with_bounds_that_are_not_symmetric(noise):
     env = EnvConfig("birl/ProbeContinuous-v0", num_envs=ENVS)
     # A smooth critic and falling rates: the peak is flat, and a rough one puts it up to 0.3 away.

@@ -1,6 +1,7 @@
 """The three kinds of values that DQN learns: one loss, known distributions, and all switches."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import equinox as eqx
@@ -20,9 +21,9 @@ from birl.speed import prepare_jax
 from birl.types import Transitions
 from tests.algos import mixture
 from tests.algos.test_dqn import MASKED, SMALL, loss_and_gradients, one_batch, replayed
+from tests.tiers import sooner
 
 KINDS = {"mean": ScalarValues, "quantiles": QuantileValues, "categorical": CategoricalValues}
-every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,8 +42,13 @@ SWITCHES: dict[str, tuple[dqn.Config, dict[str, Any]]] = {
 }
 
 
-@every_kind
-@pytest.mark.parametrize("switches", SWITCHES)
+FIRST = [
+    ("mean", "vanilla"), ("mean", "sequences with masks"), ("quantiles", "double, dueling, prioritised, 3 steps"),
+    ("quantiles", "sequences"), ("categorical", "masks"), ("categorical", "sequences"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "switches"), sooner(FIRST, product(KINDS, SWITCHES)))
 def test_every_kind_learns_with_every_switch(kind, switches):
     config, settings = SWITCHES[switches]
     config = replace(config, values=kind, num_quantiles=5, num_atoms=7, value_min=-5.0, value_max=5.0, **settings)

@@ -2,7 +2,7 @@
 
 from contextlib import closing
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 
 import gymnasium as gym
 import jax
@@ -20,9 +20,14 @@ from birl.settings import places_of
 from tests.algos.test_image_cache import CONFIGS, pictures
 from tests.nets.own_encoders import make_frozen, make_parts, make_perceptron, make_pictures, make_squares
 from tests.test_contract import assert_same_bits, config_of, fresh_state, run, spaces_of
+from tests.tiers import sooner
 
 WITHOUT = {"dpg"}  # whose features are fixed
-every = pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in WITHOUT])
+EVERY = [name for name in ALGORITHMS if name not in WITHOUT]
+# At first each algorithm once, and half of them with memory.
+ONE_OF_EACH = [(name, number % 2 == 1) for number, name in enumerate(EVERY)]
+# At first one for each way of learning: rollouts, replay, two networks, line search, workers.
+LEARNERS = ("ppo", "dqn", "sac", "trpo", "acer", "a3c")
 
 
 def own_layers(state):
@@ -37,8 +42,7 @@ def test_which_algorithms_have_an_encoder_is_known():
     assert {name for name in ALGORITHMS if "encoder" not in fields[name]} == WITHOUT
 
 
-@every
-@pytest.mark.parametrize("switches", [False, True], ids=["plain", "recurrent and normalised"])
+@pytest.mark.parametrize(("name", "switches"), sooner(ONE_OF_EACH, product(EVERY, [False, True])))
 def test_it_is_trained_and_a_resumed_run_is_the_same_to_the_bit(name, switches, tmp_path):
     config = replace(config_of(name, switches), encoder=make_squares)
     start = own_layers(fresh_state(name, config))
@@ -49,10 +53,10 @@ def test_it_is_trained_and_a_resumed_run_is_the_same_to_the_bit(name, switches, 
             updates.append(update)
             if len(updates) == 2:
                 saved = update.state, update.snapshot(), {}
-                path = checkpoints.save(tmp_path, name, config, spaces_of(config), *saved)
+                path = checkpoints.save_checkpoint(tmp_path, name, config, spaces_of(config), *saved)
     end = own_layers(updates[-1].state)
     assert all(np.any(end[key] != start[key]) for key in start if key.endswith("weight"))
-    saved = checkpoints.load(path)
+    saved = checkpoints.load_checkpoint(path)
     assert saved.manifest["exact"]
     again = from_json(type(config), saved.config)
     assert again == config
@@ -61,7 +65,7 @@ def test_it_is_trained_and_a_resumed_run_is_the_same_to_the_bit(name, switches, 
         assert_same_bits(left.state, right.state)
 
 
-@every
+@pytest.mark.parametrize("name", sooner(LEARNERS, EVERY))
 def test_a_frozen_one_does_not_move(name):
     config = replace(config_of(name), encoder=make_frozen)
     start, end = (own_layers(state) for state in (fresh_state(name, config), run(name, config).updates[-1].state))

@@ -10,10 +10,10 @@ import pytest
 from birl.config import ConfigError
 from birl.lab.comparison import Comparison, compare, compare_groups, labelled
 from birl.maths.statistics import bootstrap_interval, iqm
+from birl.run.directory import Fork, write_fork
 from birl.run.files import to_json_bytes
-from birl.run.fork_file import Fork, write_fork
 from birl.run.history import read_histories
-from birl.run.track import JsonlSink
+from birl.run.logging import JsonlSink
 from tests.run.test_plot import make_run
 
 

@@ -12,9 +12,9 @@ from birl.cli import main
 from birl.lab.diagnosis import proof as proof_module
 from birl.lab.diagnosis.picture import draw_diagnosis
 from birl.lab.diagnosis.proof import Bounds, judge, proof_text
-from birl.run import checkpoint_folder
-from birl.run.evaluate import evaluate
-from birl.run.fork_file import read_fork
+from birl.run import checkpoint
+from birl.run.directory import read_fork
+from birl.run.evaluating import evaluate
 from birl.run.history import read_histories
 from tests.lab.broken_runs import BROKEN_RUNS, make_run
 
@@ -277,7 +277,7 @@ def test_the_newest_policy_is_evaluated_and_not_the_best(tmp_path, monkeypatch):
 
     monkeypatch.setattr(proof_module, "evaluate", watched)
     birl.prove(found)
-    newest = checkpoint_folder.numbered(tmp_path / "run" / "checkpoints")[-1]
+    newest = checkpoint.checkpoints_in(tmp_path / "run" / "checkpoints")[-1]
     assert given == [newest, newest]
 
 

@@ -27,8 +27,8 @@ from birl.lab.diagnosis.facts import Facts, SavedFacts, dead_share, joint_verdic
 from birl.lab.diagnosis.rules import RULES
 from birl.lab.report.sections import diagnosis_parts
 from birl.maths.schedules import linear
+from birl.run.console import number
 from birl.run.directory import write_config
-from birl.run.display import number
 from birl.run.history import RunHistory, read_history
 from tests.run.processes import write_untrained
 

@@ -13,13 +13,12 @@ import birl
 from birl.config import ConfigError, RunConfig
 from birl.lab.branch import _misfit_alone, fold_seed, fork_directory, fork_texts, read_branch
 from birl.lab.forking import plan_forks
-from birl.run.checkpoint import load
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import checkpoints_in, load_checkpoint
 from birl.run.configure import with_settings
-from birl.run.fork_file import read_fork
-from birl.run.group_file import read_group
+from birl.run.directory import read_fork
+from birl.run.groups.group_plan import read_group
 from birl.run.history import by_settings, read_histories
-from birl.run.starting import stretched_text
+from birl.run.start import stretched_text
 from tests.run.processes import (
     assert_same_run,
     call,
@@ -76,14 +75,14 @@ def train(task: str, run_dir: Path, **more: Any) -> Path:
 
 def middle_of(run_dir: Path) -> int:
     """The steps of a checkpoint in the middle of a run."""
-    steps = [int(path.name) for path in numbered(run_dir / "checkpoints")]
+    steps = [int(path.name) for path in checkpoints_in(run_dir / "checkpoints")]
     assert len(steps) >= 3
     return steps[1]
 
 
 def contents(run_dir: Path) -> dict[str, Any]:
     """The content of the last checkpoint; the metrics of actor-learners hold measured times."""
-    last = load(numbered(run_dir / "checkpoints")[-1])
+    last = load_checkpoint(checkpoints_in(run_dir / "checkpoints")[-1])
     arrays = {name: array.tobytes() for name, array in last.snapshot.arrays.items() if name != "metrics"}
     whole = end_of(run_dir)
     return whole if "metrics" not in last.snapshot.arrays else whole | {"snapshot.safetensors": arrays}
@@ -114,8 +113,8 @@ def test_a_changed_setting_is_the_only_difference_and_fork_json_says_which(tmp_p
     middle = middle_of(parent)
     birl.fork(parent, middle, learning_rate=0.01, total_steps=960, run_dir=str(tmp_path / "fork"), quiet=True)
     first, at = (
-        load(tmp_path / "fork" / "checkpoints" / f"{middle:09d}"),
-        load(parent / "checkpoints" / f"{middle:09d}"),
+        load_checkpoint(tmp_path / "fork" / "checkpoints" / f"{middle:09d}"),
+        load_checkpoint(parent / "checkpoints" / f"{middle:09d}"),
     )
     assert all(np.array_equal(first.tensors[name], at.tensors[name]) for name in at.tensors)
     assert json.loads((tmp_path / "fork" / "fork.json").read_text()) == {
@@ -129,7 +128,7 @@ def test_a_changed_setting_is_the_only_difference_and_fork_json_says_which(tmp_p
     }
     assert metric_rows(tmp_path / "fork")[0]["env_steps"] > middle
     assert metric_rows(tmp_path / "fork")[0]["optimizer/learning_rate"] == pytest.approx(0.01)
-    assert int(numbered(tmp_path / "fork" / "checkpoints")[-1].name) >= 960
+    assert int(checkpoints_in(tmp_path / "fork" / "checkpoints")[-1].name) >= 960
 
 
 def test_another_end_names_the_schedules_that_it_moves(tmp_path):
@@ -175,7 +174,10 @@ def test_another_seed_is_another_continuation_of_the_same_networks(tmp_path):
     assert_same_run(tmp_path / "two", tmp_path / "two again")
     ends = [end_of(tmp_path / name)["state.safetensors"] for name in ("parent", "two", "three")]
     assert len(set(ends)) == 3
-    first, at = load(tmp_path / "two" / "checkpoints" / f"{middle:09d}"), load(parent / "checkpoints" / f"{middle:09d}")
+    first, at = (
+        load_checkpoint(tmp_path / "two" / "checkpoints" / f"{middle:09d}"),
+        load_checkpoint(parent / "checkpoints" / f"{middle:09d}"),
+    )
     different = {name for name in at.tensors if not np.array_equal(first.tensors[name], at.tensors[name])}
     assert different == {".key"}
     replay = [name for name in at.snapshot.arrays if name.startswith("replay/")]
@@ -250,7 +252,7 @@ def test_a_change_that_is_not_valid_alone_is_not_named_as_what_does_not_fit(pare
 
 
 def test_an_unknown_step_is_refused_with_the_steps_that_there_are(parents):
-    steps = ", ".join(f"{int(path.name):,}" for path in numbered(parents["ppo"] / "checkpoints"))
+    steps = ", ".join(f"{int(path.name):,}" for path in checkpoints_in(parents["ppo"] / "checkpoints"))
     with pytest.raises(ConfigError, match=f"at 161: .* there are {steps}"):
         birl.fork(parents["ppo"], 161)
     with pytest.raises(ConfigError, match="no best checkpoint"):
@@ -267,7 +269,7 @@ def test_the_best_checkpoint_can_be_forked_and_the_best_of_the_fork_begins_anew(
 
 def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_forked(tmp_path):
     parent = train("ppo", tmp_path / "parent")
-    *_, before, newest = numbered(parent / "checkpoints")
+    *_, before, newest = checkpoints_in(parent / "checkpoints")
     (newest / "state.safetensors").write_bytes(b"damaged")
     code, said = call("fork", parent)
     assert code == 0, said
@@ -280,7 +282,7 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_forked(tm
 def test_a_run_that_is_training_can_be_forked(tmp_path):
     with birl.start("ppo", "CartPole-v1", **SMALL, minibatches=1, run_dir=str(tmp_path / "parent"), quiet=True) as run:
         updates = iter(run)
-        while not numbered(tmp_path / "parent" / "checkpoints"):
+        while not checkpoints_in(tmp_path / "parent" / "checkpoints"):
             next(updates)
         birl.fork(tmp_path / "parent", quiet=True)
         for _ in updates:
@@ -310,7 +312,7 @@ def test_forks_of_trials_are_beside_the_search(tmp_path):
 def test_the_seconds_of_a_fork_are_its_own(tmp_path):
     parent = train("ppo", tmp_path / "parent")
     birl.fork(parent, middle_of(parent), run_dir=str(tmp_path / "fork"), quiet=True)
-    first = load(numbered(tmp_path / "fork" / "checkpoints")[0])
+    first = load_checkpoint(checkpoints_in(tmp_path / "fork" / "checkpoints")[0])
     assert first.manifest["progress"]["wall_seconds"] == 0
     assert first.manifest["progress"]["cpu_seconds"] == 0
 
@@ -330,7 +332,7 @@ def test_a_group_of_forks_begins_with_the_run_itself_and_other_continuations(par
         fork = read_fork(run_dir)
         assert fork is not None
         assert (fork.parent, fork.env_steps) == (parent, middle)
-        assert numbered(run_dir / "checkpoints")[0].name == f"{middle:09d}"
+        assert checkpoints_in(run_dir / "checkpoints")[0].name == f"{middle:09d}"
     single = birl.fork(parent, middle, learning_rate=1e-3, seed=2, run_dir=str(tmp_path / "single"), quiet=True)
     lane = json.loads((lanes["learning_rate=0.001/seed-2"] / "summary.json").read_text())
     assert end_of(tmp_path / "single") == end_of(lanes["learning_rate=0.001/seed-2"])
@@ -366,7 +368,7 @@ def test_a_group_that_trains_is_forked_from_its_newest_checkpoints_while_it_remo
     group = tmp_path / "group"
     small = SMALL | settings | {"seeds": 1, "jobs": 1, "run_dir": str(group), "quiet": True}
     birl.train(algorithm, env_id, **small)
-    *_, before, newest = numbered(group / "seed-1" / "checkpoints")
+    *_, before, newest = checkpoints_in(group / "seed-1" / "checkpoints")
     hidden = newest.rename(tmp_path / newest.name)
 
     def train_on(*given: Any) -> Any:
@@ -386,7 +388,7 @@ def test_a_group_that_trains_is_forked_from_its_newest_checkpoints_while_it_remo
 
 def test_a_group_of_forks_says_what_is_damaged_in_its_parents(tmp_path):
     parent = train("compiled ppo", tmp_path / "parent")
-    *_, before, newest = numbered(parent / "checkpoints")
+    *_, before, newest = checkpoints_in(parent / "checkpoints")
     (newest / "state.safetensors").write_bytes(b"damaged")
     code, said = call("fork", parent, "--seeds", 2, "--jobs", 1)
     assert code == 0, said
@@ -423,7 +425,7 @@ def test_a_group_of_forks_that_cannot_be_made_leaves_nothing(parents, tmp_path):
 
 def test_a_strangers_run_that_names_a_module_is_forked_only_with_trust(tmp_path, monkeypatch):
     parent = train("ppo", tmp_path / "parent", max_episode_steps=7)
-    checkpoint = numbered(parent / "checkpoints")[1]
+    checkpoint = checkpoints_in(parent / "checkpoints")[1]
     settings = json.loads((checkpoint / "config.json").read_text())
     settings["env"]["id"] = "tests.envs.troubled:CartPole-v1"
     (checkpoint / "config.json").write_text(json.dumps(settings))

@@ -8,11 +8,10 @@ import birl
 from birl.config import ConfigError
 from birl.errors import CheckpointError
 from birl.lab.branch import read_branch, write_first
-from birl.run.checkpoint_folder import numbered
-from birl.run.fork_file import read_fork
-from birl.run.group_file import make_group
-from birl.run.group_plan import plan_group
-from birl.run.starting import with_run
+from birl.run.checkpoint import checkpoints_in
+from birl.run.directory import read_fork
+from birl.run.groups.group_plan import make_group, plan_group
+from birl.run.start import with_run
 from tests.lab.test_fork import files_of, middle_of, train
 from tests.run.processes import call, end_of
 
@@ -23,7 +22,7 @@ def parent(tmp_path_factory) -> Path:
 
 
 def steps_of(run_dir: Path) -> list[int]:
-    return [int(path.name) for path in numbered(run_dir / "checkpoints")]
+    return [int(path.name) for path in checkpoints_in(run_dir / "checkpoints")]
 
 
 def leave_lane(parent: Path, at: int, run_dir: Path) -> None:

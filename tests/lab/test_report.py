@@ -41,9 +41,9 @@ from birl.lab.report.results import (
     times_section,
 )
 from birl.lab.report.sections import best_run, diagnosis_parts, findings_section, read_groups, report
-from birl.run.fork_file import Fork, write_fork
+from birl.run.directory import Fork, write_fork
 from birl.run.history import by_settings, read_histories, read_history
-from birl.run.track import JsonlSink
+from birl.run.logging import JsonlSink
 from tests.run.processes import call, call_well
 from tests.run.test_plot import group_with_a_short_seed, make_run
 

@@ -17,12 +17,10 @@ from birl.lab.reproduce import commands_for, limits_of, option_words
 from birl.maths.schedules import exponential, linear, piecewise, schedule
 from birl.presets import preset, presets_of
 from birl.registry import name_of
-from birl.run.changes import Change
-from birl.run.checkpoint_folder import numbered
-from birl.run.directory import write_config
-from birl.run.fork_file import Fork, write_fork
+from birl.run.checkpoint import checkpoints_in
+from birl.run.configure import like_run
+from birl.run.directory import Fork, SettingsChange, write_config, write_fork
 from birl.run.history import RunHistory, by_settings, read_history
-from birl.run.sources import like_run
 from tests.run.processes import call_well
 
 CARTPOLE = preset("ppo", "CartPole-v1")
@@ -175,9 +173,11 @@ def test_a_run_that_was_trained_longer_is_reproduced_by_two_commands(tmp_path, m
     for command in commands:
         call_well(*shlex.split(command)[1:])
     for seed in (1, 2):
-        weights = [numbered(Path(f"{place}/seed-{seed}/checkpoints"))[-1] for place in ("runs", "again/runs")]
+        weights = [checkpoints_in(Path(f"{place}/seed-{seed}/checkpoints"))[-1] for place in ("runs", "again/runs")]
         assert same_state(*weights)
-    assert not same_state(numbered(Path("straight/checkpoints"))[-1], numbered(Path("runs/seed-1/checkpoints"))[-1])
+    assert not same_state(
+        checkpoints_in(Path("straight/checkpoints"))[-1], checkpoints_in(Path("runs/seed-1/checkpoints"))[-1]
+    )
     assert limits_of(histories) == []
     assert "got its settings by a resume after 3" in like_run("runs/seed-1").notices[0]
 
@@ -191,7 +191,7 @@ def test_groups_tell_apart_what_was_trained_longer_and_what_had_these_settings_a
     config = replace(CARTPOLE, run=RunConfig(total_steps=70_000))
     straight = write_run(tmp_path / "straight", config)
     longer = [
-        with_changes(tmp_path / str(seed), config, Change(steps, {"run.total_steps": (50_000, 70_000)}))
+        with_changes(tmp_path / str(seed), config, SettingsChange(steps, {"run.total_steps": (50_000, 70_000)}))
         for seed, steps in ((1, 50_016), (2, 50_003))
     ]
     groups = by_settings([straight, *longer])
@@ -199,14 +199,14 @@ def test_groups_tell_apart_what_was_trained_longer_and_what_had_these_settings_a
     assert groups[1].label == "ppo, total_steps=50000 until 50,000 steps"
     # Workers and evaluations do not change what is learned.
     changed = {"env.workers": (0, 2), "run.eval_every": (0, 500)}
-    other = with_changes(tmp_path / "workers", config, Change(9, changed))
+    other = with_changes(tmp_path / "workers", config, SettingsChange(9, changed))
     assert len(by_settings([straight, other])) == 1
     assert commands_for([other]) == commands_for([straight])
 
 
 def test_what_no_command_does_again_is_said(tmp_path):
     config = replace(CARTPOLE, run=RunConfig(total_steps=70_000))
-    stopped = with_changes(tmp_path / "stopped", config, Change(30_016, {"run.total_steps": (50_000, 70_000)}))
+    stopped = with_changes(tmp_path / "stopped", config, SettingsChange(30_016, {"run.total_steps": (50_000, 70_000)}))
     assert commands_for([stopped]) == []
     assert limits_of([stopped]) == [
         "Seed 1: it was stopped at 30,016 steps and resumed with other settings; no command trains it again."
@@ -225,8 +225,8 @@ def test_what_no_command_does_again_is_said(tmp_path):
 def test_a_fork_that_was_trained_longer_is_forked_with_what_it_had_and_resumed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     changes = [
-        Change(9_000, {"run.total_steps": (9_000, 50_000)}),
-        Change(60_010, {"run.total_steps": (60_000, 70_000)}),
+        SettingsChange(9_000, {"run.total_steps": (9_000, 50_000)}),
+        SettingsChange(60_010, {"run.total_steps": (60_000, 70_000)}),
     ]
     config = replace(CARTPOLE, run=RunConfig(total_steps=70_000))
     fork = with_changes(Path("fork"), config, *changes)
@@ -239,10 +239,10 @@ def test_a_fork_that_was_trained_longer_is_forked_with_what_it_had_and_resumed(t
 
 def test_changes_that_are_not_of_these_settings_are_damage(tmp_path):
     with pytest.raises(CheckpointError, match=r"config.json is damaged: changes: 'run.nothing' is no setting"):
-        with_changes(tmp_path / "run", CARTPOLE, Change(1, {"run.nothing": (1, 2)}))
+        with_changes(tmp_path / "run", CARTPOLE, SettingsChange(1, {"run.nothing": (1, 2)}))
 
 
-def with_changes(run_dir: Path, config: Any, *changes: Change) -> RunHistory:
+def with_changes(run_dir: Path, config: Any, *changes: SettingsChange) -> RunHistory:
     """The history of a run that resumes changed."""
     run_dir.mkdir()
     write_config(run_dir, name_of(config), config, to_json(changes))

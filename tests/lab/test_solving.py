@@ -12,7 +12,7 @@ from birl.lab.solution import SolvePlan, episodes_that_fit, is_solving, play_off
 from birl.lab.solving import ending_seconds, episodes_in
 from birl.lab.tuning.plan import Budget
 from birl.registry import validate
-from birl.run.evaluate import Evaluation
+from birl.run.evaluating import Evaluation
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 PIXELS = spaces.Box(0, 255, (84, 84, 3), np.uint8)

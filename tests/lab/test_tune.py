@@ -24,9 +24,9 @@ from birl.lab.tuning.journal import Journal, SearchState, Trial
 from birl.lab.tuning.plan import read_plan, write_plan
 from birl.lab.tuning.result import result_texts
 from birl.lab.tuning.worker import TIME_IS_OVER, Stops, make_runs, run_dir_of, train_run
-from birl.run.checkpoint_folder import read_best
+from birl.run.checkpoint import read_best
 from birl.run.directory import read_settings
-from birl.run.evaluate import Evaluation
+from birl.run.evaluating import Evaluation
 from birl.run.history import read_history
 from birl.run.loading import find_checkpoint
 from birl.settings import declared_search
@@ -272,7 +272,7 @@ def test_the_best_checkpoint_of_a_trial_takes_part_and_not_only_its_end(
 ) -> None:
     scores = iter([5.0, 1.0])
     monkeypatch.setattr(
-        "birl.run.evaluator.evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1]))
+        "birl.run.evaluating.evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1]))
     )
     make_runs(tmp_path, "trials/0000", read_plan(searched)[0], Trial(0, 0, None, "default", {}))
     run_dir = run_dir_of(tmp_path, "trials/0000", 1)

@@ -19,9 +19,8 @@ from birl.algos import ppo
 from birl.cli import main
 from birl.envs.make import make_envs
 from birl.run import checkpoint as checkpoints
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import MANIFEST, checkpoints_in
 from birl.run.files import to_json_bytes
-from birl.run.manifest import MANIFEST
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "birl"]
@@ -100,7 +99,7 @@ def training_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 def end_of(run_dir: Path) -> dict[str, Any]:
     """The content of the last checkpoint, without measured times."""
-    last = numbered(run_dir / "checkpoints")[-1]
+    last = checkpoints_in(run_dir / "checkpoints")[-1]
     snapshot = json.loads((last / "snapshot.json").read_text())
     for part in (snapshot, *snapshot.get("learners", [])):
         part.pop("seconds", None)
@@ -137,5 +136,5 @@ def write_untrained(run_dir: Path, config: ppo.Config) -> ppo.State:
     seen = jax.tree.map(lambda x: rng.uniform(0.5, 2.0, np.shape(x)).astype(np.float32), state.normalizer.observations)
     state = state._replace(normalizer=state.normalizer._replace(observations=seen))
     run_dir.mkdir(parents=True, exist_ok=True)
-    checkpoints.save(run_dir / "checkpoints", "ppo", config, spaces, state, snapshot, {})
+    checkpoints.save_checkpoint(run_dir / "checkpoints", "ppo", config, spaces, state, snapshot, {})
     return state

@@ -21,12 +21,12 @@ from birl.envs.make import make_envs, spaces_of
 from birl.errors import CheckpointError, NonFiniteError, UnreadableError
 from birl.maths.count import count_of
 from birl.run import checkpoint as checkpoints
-from birl.run import checkpoint_folder, evaluator, files
-from birl.run.driver import resume, train
-from birl.run.evaluate import Evaluation
-from birl.run.saver import expected_sizes
+from birl.run import evaluating, files
+from birl.run.evaluating import Evaluation
+from birl.run.logging import JsonlSink
+from birl.run.saving import expected_sizes
+from birl.run.start import resume, train
 from birl.run.state_tensors import state_to_tensors, tensors_to_state
-from birl.run.track import JsonlSink
 from birl.types import Snapshot
 from tests.run.processes import reseal
 
@@ -49,7 +49,9 @@ def save() -> Callable[..., Path]:
     def write(directory: Path, env_steps: int, **more: Any) -> Path:
         progress = {"wall_seconds": 0.1 + 0.2, "cpu_seconds": 1e-7, "best": None}
         numbered = state._replace(env_steps=count_of(env_steps))
-        return checkpoints.save(directory, "ppo", CONFIG, spaces, more.get("state", numbered), snapshot, progress)
+        return checkpoints.save_checkpoint(
+            directory, "ppo", CONFIG, spaces, more.get("state", numbered), snapshot, progress
+        )
 
     return write
 
@@ -57,7 +59,7 @@ def save() -> Callable[..., Path]:
 def newest(directory: Path) -> tuple[int | None, list[str]]:
     """The steps of the checkpoint that `load_newest` chooses, and what it reports."""
     reports: list[str] = []
-    found = checkpoint_folder.load_newest(directory, reports.append)
+    found = checkpoints.load_newest(directory, reports.append)
     return (None if found is None else found.env_steps), reports
 
 
@@ -99,7 +101,7 @@ def test_a_checkpoint_from_before_gradient_steps_were_owed_owes_none():
 
 
 def test_a_checkpoint_comes_back_as_it_was(save, tmp_path):
-    saved = checkpoints.load(save(tmp_path, 7))
+    saved = checkpoints.load_checkpoint(save(tmp_path, 7))
     assert names(tmp_path / "000000007") == FILES
     assert saved.env_steps == 7
     assert from_json(ppo.Config, saved.config) == CONFIG
@@ -114,7 +116,7 @@ def test_a_checkpoint_comes_back_as_it_was(save, tmp_path):
 
 
 def test_a_state_of_another_network_is_refused_by_name(save, tmp_path):
-    saved = checkpoints.load(save(tmp_path, 7))
+    saved = checkpoints.load_checkpoint(save(tmp_path, 7))
     spaces = saved.observation_space, saved.action_space
     wider = ppo.init(ppo.Config(CONFIG.env, hidden_sizes=(5,), normalize_observations=True), *spaces)
     with pytest.raises(
@@ -152,7 +154,7 @@ def test_a_crash_between_any_two_writes_leaves_the_old_one_usable(error, save, t
         if isinstance(error, OSError):
             assert not list(directory.glob(".partial-*")), "a full disk is not filled further"
         save(directory, 3)
-        checkpoint_folder.prune(directory, 10)
+        checkpoints.prune(directory, 10)
         assert newest(directory) == (3, [])
         assert not list(directory.glob(".partial-*"))
     assert operations >= 2 * len(FILES) + 4, "each file was opened and synced, the directories too, and one rename"
@@ -167,7 +169,7 @@ def test_one_flipped_bit_is_noticed_in_each_file(name, save, tmp_path):
         bit = int(rng.integers(8))
         flip_bit(path, position, bit)
         with pytest.raises(CheckpointError, match="is damaged"):
-            checkpoints.load(tmp_path / "000000002")
+            checkpoints.load_checkpoint(tmp_path / "000000002")
         number, reports = newest(tmp_path)
         assert number == 1
         assert len(reports) == 1
@@ -216,19 +218,19 @@ def test_a_newer_format_is_refused_and_nothing_older_is_taken_instead(save, tmp_
 def test_pruning_keeps_the_newest_and_the_best_and_removes_what_is_half_written(save, tmp_path):
     for number in (1, 2, 3, 4, 5):
         save(tmp_path, number)
-    checkpoint_folder.mark_best(tmp_path, {"checkpoint": "000000002", "return_mean": 9.0})
+    checkpoints.mark_best(tmp_path, {"checkpoint": "000000002", "return_mean": 9.0})
     (tmp_path / ".partial-000000006-123").mkdir()
     (tmp_path / ".partial-000000006-123" / "state.safetensors").write_bytes(b"half")
-    checkpoint_folder.prune(tmp_path, 2)
+    checkpoints.prune(tmp_path, 2)
     assert names(tmp_path) == ["000000002", "000000004", "000000005", "best.json"]
 
 
 def test_pruning_keeps_the_first_at_or_after_each_multiple_of_keep_every(save, tmp_path):
     for number in (3, 9, 11, 15, 20, 24, 38, 41, 42, 43):
         save(tmp_path, number)
-    checkpoint_folder.prune(tmp_path, 1, keep_every=10)
+    checkpoints.prune(tmp_path, 1, keep_every=10)
     assert [int(name) for name in names(tmp_path)] == [11, 20, 38, 41, 43]
-    checkpoint_folder.prune(tmp_path, 1, keep_every=10)
+    checkpoints.prune(tmp_path, 1, keep_every=10)
     assert [int(name) for name in names(tmp_path)] == [11, 20, 38, 41, 43], "a second time changes nothing"
 
 
@@ -236,7 +238,7 @@ def test_a_thousand_million_steps_are_newer_than_one_less(save, tmp_path):
     save(tmp_path, 999_999_999)
     save(tmp_path, 1_000_000_000)
     assert newest(tmp_path) == (1_000_000_000, [])
-    checkpoint_folder.prune(tmp_path, 1)
+    checkpoints.prune(tmp_path, 1)
     assert names(tmp_path) == ["1000000000"]
 
 
@@ -245,30 +247,33 @@ def test_damaged_ones_that_are_newer_do_not_push_out_good_ones(save, tmp_path):
     save(tmp_path, 100)
     flip_bit(save(tmp_path, 200) / "snapshot.json", 3, 1)
     assert newest(tmp_path)[0] == 100
-    checkpoint_folder.set_aside(tmp_path, after=100)
+    checkpoints.set_aside(tmp_path, after=100)
     save(tmp_path, 150)
-    checkpoint_folder.prune(tmp_path, 1)
+    checkpoints.prune(tmp_path, 1)
     assert names(tmp_path) == ["000000150"]
 
 
 def test_a_best_that_is_gone_or_unreadable_is_none(save, tmp_path):
-    assert checkpoint_folder.read_best(tmp_path) is None
+    assert checkpoints.read_best(tmp_path) is None
     save(tmp_path, 1)
     best = {"checkpoint": "000000001", "return_mean": 0.5}
-    checkpoint_folder.mark_best(tmp_path, best)
-    assert checkpoint_folder.read_best(tmp_path) == best
+    checkpoints.mark_best(tmp_path, best)
+    assert checkpoints.read_best(tmp_path) == best
     (tmp_path / "best.json").write_text("{")
-    assert checkpoint_folder.read_best(tmp_path) is None
-    checkpoint_folder.mark_best(tmp_path, best)
+    assert checkpoints.read_best(tmp_path) is None
+    checkpoints.mark_best(tmp_path, best)
     shutil.rmtree(tmp_path / "000000001")
-    assert checkpoint_folder.read_best(tmp_path) is None
+    assert checkpoints.read_best(tmp_path) is None
 
 
 def test_weights_that_are_not_finite_are_never_saved(save, tmp_path):
     save(tmp_path, 1)
     state = ppo.init(
         CONFIG,
-        *[checkpoints.load(tmp_path / "000000001").__dict__[f"{name}_space"] for name in ("observation", "action")],
+        *[
+            checkpoints.load_checkpoint(tmp_path / "000000001").__dict__[f"{name}_space"]
+            for name in ("observation", "action")
+        ],
     )
     broken = state._replace(network=jax.tree.map(lambda x: np.full_like(x, np.nan), state.network))
     with pytest.raises(NonFiniteError, match="holds NaN or infinity, so this state was not saved"):
@@ -294,9 +299,11 @@ def test_every_json_file_is_strict_and_the_hashes_are_those_of_the_files(save, t
 
 def test_what_is_not_json_cannot_be_saved(save, tmp_path):
     snapshot = Snapshot(values={"value": float("nan")})
-    spaces = [checkpoints.load(save(tmp_path, 1)).__dict__[f"{name}_space"] for name in ("observation", "action")]
+    spaces = [
+        checkpoints.load_checkpoint(save(tmp_path, 1)).__dict__[f"{name}_space"] for name in ("observation", "action")
+    ]
     with pytest.raises(ValueError, match="not JSON compliant"):
-        checkpoints.save(tmp_path, "ppo", CONFIG, tuple(spaces), ppo.init(CONFIG, *spaces), snapshot, {})
+        checkpoints.save_checkpoint(tmp_path, "ppo", CONFIG, tuple(spaces), ppo.init(CONFIG, *spaces), snapshot, {})
 
 
 def sources() -> Iterator[tuple[Path, ast.AST]]:
@@ -344,7 +351,7 @@ def test_a_full_disk_does_not_end_a_run_that_still_learns(tmp_path, monkeypatch,
     assert said.count("checkpoint not written, training goes on: [Errno 28] No space left on device") == 3
     assert summary["env_steps"] >= 500
     steps = [json.loads(line)["env_steps"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    written = [int(path.name) for path in checkpoint_folder.numbered(tmp_path / "run" / "checkpoints")]
+    written = [int(path.name) for path in checkpoints.checkpoints_in(tmp_path / "run" / "checkpoints")]
     assert written == [steps[0], *dict.fromkeys(steps[4:])], "all but three were written"
     assert not list((tmp_path / "run" / "checkpoints").glob(".partial-*"))
 
@@ -366,13 +373,13 @@ def test_a_disk_too_full_for_metrics_does_not_end_a_run_either(tmp_path, monkeyp
 
 def test_pruning_in_a_run_keeps_its_newest_and_its_best(tmp_path, monkeypatch):
     scores = iter([1.0, 5.0, 2.0, 3.0, 2.5, 1.0, 1.0, 1.0, 1.0, 1.0])
-    monkeypatch.setattr(evaluator, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1])))
+    monkeypatch.setattr(evaluating, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1])))
     train(short_run(tmp_path / "run", keep_checkpoints=2, eval_every=64))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [row["env_steps"] for row in rows if "eval/return_mean" in row]
-    kept = [int(path.name) for path in checkpoint_folder.numbered(tmp_path / "run" / "checkpoints")]
+    kept = [int(path.name) for path in checkpoints.checkpoints_in(tmp_path / "run" / "checkpoints")]
     assert kept == [steps[1], *steps[-2:]]
-    assert checkpoint_folder.read_best(tmp_path / "run" / "checkpoints") == {
+    assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == {
         "checkpoint": f"{steps[1]:09d}",
         "return_mean": 5.0,
     }
@@ -389,7 +396,7 @@ def test_a_run_keeps_the_same_checkpoints_however_often_it_is_stopped(tmp_path, 
             assert int(update.state.env_steps) < 500
     resume(tmp_path / "stopped")
     kept = [
-        [path.name for path in checkpoint_folder.numbered(tmp_path / name / "checkpoints")]
+        [path.name for path in checkpoints.checkpoints_in(tmp_path / name / "checkpoints")]
         for name in ("whole", "stopped")
     ]
     assert kept[0] == kept[1]
@@ -410,12 +417,12 @@ def test_a_best_whose_name_was_not_written_in_time_is_the_best_after_a_resume(tm
             raise KilledError
 
     scores = iter([5.0, *[1.0] * 20])
-    monkeypatch.setattr(evaluator, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1])))
+    monkeypatch.setattr(evaluating, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores)]), np.array([1])))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint_folder, "mark_best", killed)
+        patch.setattr(checkpoints, "mark_best", killed)
         with pytest.raises(KilledError):
             train(short_run(tmp_path / "run", eval_every=64))
-    first = checkpoint_folder.numbered(tmp_path / "run" / "checkpoints")[-1].name
+    first = checkpoints.checkpoints_in(tmp_path / "run" / "checkpoints")[-1].name
     summary = resume(tmp_path / "run")
     assert summary["best_return"] == 5.0
-    assert checkpoint_folder.read_best(tmp_path / "run" / "checkpoints") == {"checkpoint": first, "return_mean": 5.0}
+    assert checkpoints.read_best(tmp_path / "run" / "checkpoints") == {"checkpoint": first, "return_mean": 5.0}

@@ -18,7 +18,7 @@ from birl.presets import all_presets
 from birl.registry import supports, validate
 from birl.run.configure import configured
 from birl.run.record import play, record
-from birl.run.trust import allowed_env
+from birl.run.trust import Consent
 from birl.settings import flat_settings
 from tests.envs.compiled.counting import Pulled
 from tests.envs.own import Walk
@@ -151,12 +151,12 @@ def test_a_strangers_run_may_name_a_compiled_environment_but_no_module():
     """An id of a suite imports a package of Birl's own table, as ids of other packages do."""
     for env_id in ("birl/MemoryGrid-v0", "gymnax/CartPole-v1", "brax/ant", "CartPole-v1"):
         env = EnvConfig(env_id, backend="compiled")
-        assert allowed_env(env, own=False, trust=False, given=None, source=Path("run")) == (env, [])
+        assert Consent(Path("run"), own=False).env(env) == (env, [])
     for env_id in (f"{HOME}:Pulled", "os:gymnax/CartPole-v1", "gymnax/os:system"):
         env = EnvConfig(env_id, backend="compiled")
         with pytest.raises(ConfigError, match="would import the module"):
-            allowed_env(env, own=False, trust=False, given=None, source=Path("run"))
-        assert allowed_env(env, own=False, trust=True, given=None, source=Path("run")) == (env, [])
+            Consent(Path("run"), own=False).env(env)
+        assert Consent(Path("run"), own=False, trust=True).env(env) == (env, [])
     texts = EnvConfig("brax/ant", kwargs={"backend": "mjx"})
     with pytest.raises(ConfigError, match="would pass text to brax/ant"):
-        allowed_env(texts, own=False, trust=False, given=None, source=Path("run"))
+        Consent(Path("run"), own=False).env(texts)

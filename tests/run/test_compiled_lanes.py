@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 import birl
-from birl.run.group_file import read_group
-from birl.run.lane import LaneOptions
-from birl.run.lane_shares import run_shares
-from birl.run.lane_turns import take_turns
-from tests.run.processes import SECONDS, assert_same_run, metric_rows, start, succeed, wait_until
+from birl.run.groups.group_plan import read_group
+from birl.run.groups.lane import LaneOptions
+from birl.run.groups.lane_training import run_shares, take_turns
+from tests.run.processes import SECONDS, assert_same_run, call_well, metric_rows, start, succeed, wait_until
 from tests.run.test_group import has_checkpoint
 
 SETTINGS = [
@@ -31,7 +30,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_lane_is_the_run_with_its_seed_bit_for_bit(group: Path, tmp_path: Path) -> None:
     for seed in (1, 3):  # they take turns in one process
-        succeed(*TRAIN, "--seed", seed, "--run-dir", f"run-{seed}", cwd=tmp_path)
+        call_well(*TRAIN, "--seed", seed, "--run-dir", tmp_path / f"run-{seed}")
         assert_same_run(group / f"seed-{seed}", tmp_path / f"run-{seed}")
         assert metric_rows(group / f"seed-{seed}") == metric_rows(tmp_path / f"run-{seed}")
 
@@ -79,7 +78,7 @@ def test_a_lane_whose_numbers_are_not_finite_is_named_and_the_others_go_on(tmp_p
 
 
 def test_lanes_whose_process_was_killed_are_named(group: Path, tmp_path: Path) -> None:
-    succeed(*TRAIN, "--seeds", 2, "--jobs", 1, "--run-dir", "group", "--total-steps", 64, cwd=tmp_path)
+    call_well(*TRAIN, "--seeds", 2, "--jobs", 1, "--run-dir", tmp_path / "group", "--total-steps", 64)
     run_dirs = [lane.run_dir for lane in read_group(tmp_path / "group").lanes]
     lanes = run_shares(run_dirs, LaneOptions(total_steps=10_000_000), 1, [])
     assert next(lanes) is None
@@ -108,7 +107,7 @@ def test_lanes_with_a_function_of_the_script_take_turns_in_this_process(tmp_path
 
 
 def test_an_error_in_one_lane_leaves_the_others_alone(tmp_path: Path) -> None:
-    succeed(*TRAIN, "--seeds", 2, "--jobs", 1, "--run-dir", "group", "--total-steps", 64, cwd=tmp_path)
+    call_well(*TRAIN, "--seeds", 2, "--jobs", 1, "--run-dir", tmp_path / "group", "--total-steps", 64)
     run_dirs = [lane.run_dir for lane in read_group(tmp_path / "group").lanes]
     (run_dirs[0] / "config.json").write_text("{")
     for checkpoint in (run_dirs[0] / "checkpoints").iterdir():

@@ -14,8 +14,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from birl.run.console import Console
-from birl.run.display import Status, draw
+from birl.run.console import Console, Status, two_lines
 from tests.run.processes import SECONDS
 
 METRICS = {
@@ -222,12 +221,12 @@ def test_the_bar_has_two_lines_never_wider_than_the_terminal(unicode):
         "ppo CartPole-v1", 0.5, [" 50%", "500 / 1,000 steps", "5 s left"], ["return 195.5", "100 steps/s", "policy 22%"]
     )
     for width in range(1, 130):
-        first, second = draw(progress, width, unicode).plain.split("\n")
+        first, second = two_lines(progress, width, unicode).plain.split("\n")
         assert max(len(first), len(second)) <= width
 
 
 def test_half_of_the_bar_is_full_at_half_of_the_steps():
-    assert draw(Status("ppo", 0.5, [], []), 25, unicode=False).plain == "ppo  " + "#" * 10 + "-" * 10 + "\n"
+    assert two_lines(Status("ppo", 0.5, [], []), 25, unicode=False).plain == "ppo  " + "#" * 10 + "-" * 10 + "\n"
 
 
 TRAINING = """

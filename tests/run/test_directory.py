@@ -9,9 +9,9 @@ import pytest
 import birl as api
 from birl.algos import a2c, dqn
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import checkpoints_in
+from birl.run.directory import move_aside
 from birl.run.lock import LOCK, locked
-from birl.run.move_aside import move_aside
 from tests.run.processes import call, call_well
 
 DQN = [
@@ -112,7 +112,7 @@ def test_settings_that_differ_from_the_verified_ones_are_named_and_not_used(whol
         text.replace('"discount": 0.9', '"discount": 0.8').replace('"log_every": 0', '"log_evert": 3')
     )
     said = call_well("resume", run, "--total-steps", 32)
-    newest = numbered(whole / "checkpoints")[-1].name
+    newest = checkpoints_in(whole / "checkpoints")[-1].name
     assert f"{run / 'config.json'} differs from checkpoint {newest}, which was verified and is used: " in said
     for difference in (
         "discount is 0.8, verified 0.9",
@@ -121,7 +121,7 @@ def test_settings_that_differ_from_the_verified_ones_are_named_and_not_used(whol
     ):
         assert difference in said
     assert "birl resume --help shows what can be changed" in said
-    for path in (run / "config.json", numbered(run / "checkpoints")[-1] / "config.json"):
+    for path in (run / "config.json", checkpoints_in(run / "checkpoints")[-1] / "config.json"):
         stored = json.loads(path.read_text())
         stored = stored.get("config", stored)
         assert (stored["discount"], stored["run"]["log_every"], stored["run"]["total_steps"]) == (0.9, 0, 32)

@@ -103,7 +103,7 @@ def test_a_resume_that_is_not_exact_is_noticed(monkeypatch, tmp_path):
             saved.tensors[name] = saved.tensors[name] + 1e-7
         return saved
 
-    monkeypatch.setattr(doctor, "load", altered)
+    monkeypatch.setattr(doctor, "load_checkpoint", altered)
     with pytest.raises(RuntimeError, match="differ after a resume"):
         doctor.resume_exactly(tmp_path)
 

@@ -13,8 +13,8 @@ import birl
 from birl.config import ConfigError, EnvConfig
 from birl.envs.make import as_envs, make_envs
 from birl.envs.serial import SerialEnvs
-from birl.run.checkpoint_folder import numbered
-from birl.run.evaluate import Evaluation, evaluate_policy
+from birl.run.checkpoint import checkpoints_in
+from birl.run.evaluating import Evaluation, evaluate_policy
 from tests.envs.counting import Counting
 from tests.run.test_evaluate import untrained
 
@@ -89,7 +89,7 @@ def test_a_run_on_envs_that_were_passed_in_is_evaluated_has_a_best_checkpoint_an
     assert (tmp_path / "run" / "checkpoints" / "best.json").exists()
     policy = birl.load(tmp_path / "run")
     assert policy.act(eval_envs.reset(seed=0)[0])[0].shape == (3,)  # they were left open
-    shutil.rmtree(numbered(tmp_path / "run" / "checkpoints")[-1])
+    shutil.rmtree(checkpoints_in(tmp_path / "run" / "checkpoints")[-1])
     again = birl.resume(tmp_path / "run", envs=vector_env(), eval_envs=vector_env(3), quiet=True)
     assert again["evaluation"]["episodes"] == 5
     with pytest.raises(ConfigError, match=r"env.id 'handed-in': this run was trained on environments that were passed"):

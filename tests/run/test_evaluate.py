@@ -21,13 +21,13 @@ from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import make_env, make_envs
 from birl.envs.spaces import GAME_OVER, HAS_LIVES, derived_seeds
-from birl.run import checkpoint_folder
-from birl.run.display import number
-from birl.run.driver import train
-from birl.run.evaluate import Evaluation, evaluate_policy, with_limit
+from birl.run import checkpoint
+from birl.run.console import number
+from birl.run.evaluating import Evaluation, evaluate_policy, with_limit
 from birl.run.loading import find_checkpoint
 from birl.run.policy import Policy, make_policy
 from birl.run.record import _episode
+from birl.run.start import train
 from birl.types import Step
 from tests.run.processes import assert_same_run, call, call_well, metric_rows
 
@@ -230,7 +230,7 @@ def test_an_episode_that_was_lost_with_its_worker_counts_for_nothing():
 def test_a_game_ends_with_its_last_life_or_while_the_next_is_waited_for_but_not_with_its_worker(
     script, length, monkeypatch
 ):
-    monkeypatch.setattr("birl.run.evaluate.make_envs", lambda config, seed: Scripted(script))
+    monkeypatch.setattr("birl.run.evaluating.make_envs", lambda config, seed: Scripted(script))
     evaluation = evaluate_policy(untrained("CartPole-v1"), EnvConfig("CartPole-v1"), 1, seed=0)
     assert (evaluation.returns.tolist(), evaluation.lengths.tolist()) == ([10.0 * length], [length])
 
@@ -262,14 +262,14 @@ def test_metrics_are_those_of_the_returns():
 
 
 def test_the_best_checkpoint_is_the_one_that_is_loaded_and_it_scores_what_it_is_said_to(run):
-    best = checkpoint_folder.read_best(run / "checkpoints")
+    best = checkpoint.read_best(run / "checkpoints")
     assert best is not None
     assert find_checkpoint(run).path.name == best["checkpoint"]
     assert birl.evaluate(run, episodes=5, seed=3).returns.mean() == best["return_mean"]
 
 
 def test_another_checkpoint_can_be_named(run):
-    first = checkpoint_folder.numbered(run / "checkpoints")[0]
+    first = checkpoint.checkpoints_in(run / "checkpoints")[0]
     assert find_checkpoint(first).path == first
     assert (
         birl.evaluate(first, episodes=5, seed=3).returns.mean() < birl.evaluate(run, episodes=5, seed=3).returns.mean()
@@ -279,7 +279,7 @@ def test_another_checkpoint_can_be_named(run):
 def test_without_a_best_the_newest_is_loaded_and_damage_is_warned_of(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
     (copy / "checkpoints" / "best.json").unlink()
-    *_, before, newest = checkpoint_folder.numbered(copy / "checkpoints")
+    *_, before, newest = checkpoint.checkpoints_in(copy / "checkpoints")
     assert find_checkpoint(copy).path == newest
     (newest / "spaces.json").write_text("{}")
     with pytest.warns(UserWarning, match="spaces.json is damaged"):
@@ -413,7 +413,7 @@ def test_a_signal_in_an_evaluation_saves_and_the_resumed_run_evaluates_there_aga
     call_well("resume", tmp_path / "run")
     assert metric_rows(tmp_path / "run") == metric_rows(tmp_path / "whole")
     assert_same_run(tmp_path / "run", tmp_path / "whole")
-    assert checkpoint_folder.read_best(tmp_path / "run" / "checkpoints") == checkpoint_folder.read_best(
+    assert checkpoint.read_best(tmp_path / "run" / "checkpoints") == checkpoint.read_best(
         tmp_path / "whole" / "checkpoints"
     )
 

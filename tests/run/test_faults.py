@@ -17,10 +17,9 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.errors import NonFiniteError
 from birl.nets.models import make_actor_critic
 from birl.parts import ActionConfig, NetworkConfig
-from birl.run import driver, opening
-from birl.run.checkpoint import load
-from birl.run.checkpoint_folder import numbered
-from birl.run.evaluate import evaluate_policy
+from birl.run import start
+from birl.run.checkpoint import checkpoints_in, load_checkpoint
+from birl.run.evaluating import evaluate_policy
 from birl.run.policy import make_policy
 from birl.settings import places_of
 from birl.workers import faults
@@ -73,9 +72,9 @@ def small_config(env_id: str, run_dir: Path, **settings: Any) -> ppo.Config:
 
 
 def assert_last_checkpoint_is_kept(run: Path, said: str) -> None:
-    last = numbered(run / "checkpoints")[-1]
+    last = checkpoints_in(run / "checkpoints")[-1]
     assert f"Last checkpoint: {last} is kept" in said
-    assert all(np.isfinite(tensor).all() for tensor in load(last).tensors.values())
+    assert all(np.isfinite(tensor).all() for tensor in load_checkpoint(last).tensors.values())
     assert metric_rows(run)[-1]["env_steps"] == int(last.name), "nothing after it was logged as if it had happened"
     api.load(run).act(np.zeros(1, np.float32))
 
@@ -92,7 +91,7 @@ def test_a_nan_from_the_environment_stops_the_run_with_a_report_and_keeps_the_la
     code, said = call("train", "ppo", env_id, *SMALL, "--kwargs", "at", 100, "--run-dir", run)
     assert code == 3
     assert (
-        f"birl: training stopped: {env_id} after {int(numbered(run / 'checkpoints')[-1].name):,} steps: {report}"
+        f"birl: training stopped: {env_id} after {int(checkpoints_in(run / 'checkpoints')[-1].name):,} steps: {report}"
         in said
     )
     assert_last_checkpoint_is_kept(run, said)
@@ -124,9 +123,9 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_its_update_is_thrown_aw
     assert code == 3
     assert "birl: training stopped: CartPole-v1 after" in said
     assert "the gradient's norm is nan; the update was thrown away. Lower learning_rate" in said
-    last = numbered(run / "checkpoints")[-1]
+    last = checkpoints_in(run / "checkpoints")[-1]
     assert f"Last checkpoint: {last} is kept" in said
-    assert all(np.isfinite(tensor).all() for tensor in load(last).tensors.values())
+    assert all(np.isfinite(tensor).all() for tensor in load_checkpoint(last).tensors.values())
     assert api.evaluate(run, episodes=1).returns[0] > 0
 
 
@@ -145,9 +144,9 @@ def test_weights_that_overflow_in_a_single_step_are_not_saved_over_good_ones(tmp
     ]
     code, said = call(*words, "--optimizer", "adam", "--keep-checkpoints", 1)
     assert code == 3, said
-    last = numbered(run / "checkpoints")[-1]
+    last = checkpoints_in(run / "checkpoints")[-1]
     assert f"Last checkpoint: {last} is kept" in said
-    assert all(np.isfinite(tensor).all() for tensor in load(last).tensors.values())
+    assert all(np.isfinite(tensor).all() for tensor in load_checkpoint(last).tensors.values())
 
 
 def test_a_network_of_ones_own_that_gives_nan_is_reported(tmp_path):
@@ -158,7 +157,7 @@ def test_a_network_of_ones_own_that_gives_nan_is_reported(tmp_path):
     with pytest.raises(
         NonFiniteError, match=r"CartPole-v1 after 0 steps: the gradient's norm is nan.*none had been written yet"
     ):
-        driver.train(small_config("CartPole-v1", tmp_path / "run"), make_network=make_broken)
+        start.train(small_config("CartPole-v1", tmp_path / "run"), make_network=make_broken)
 
 
 def test_a_run_stopped_by_a_nan_goes_on_from_its_last_checkpoint(tmp_path):
@@ -180,7 +179,7 @@ def test_an_environment_that_raises_is_named_and_keeps_its_own_traceback(tmp_pat
     assert finished.returncode == 1
     assert "RuntimeError: environment 0 raised in step: ValueError: the simulator diverged" in finished.stderr
     assert 'raise ValueError("the simulator diverged")' in finished.stderr
-    assert load(numbered(tmp_path / "run" / "checkpoints")[-1]).env_steps > 0
+    assert load_checkpoint(checkpoints_in(tmp_path / "run" / "checkpoints")[-1]).env_steps > 0
 
 
 UNRULY = (
@@ -328,7 +327,7 @@ def test_a_failure_after_the_directory_was_made_gives_it_back(tmp_path, monkeypa
         raise ConfigError("run.wandb 'x' needs the wandb package")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "open_sinks", refuse)
+        patch.setattr("birl.run.run.open_sinks", refuse)
         code, said = call("train", "ppo", "birl/ProbeConstant-v0", *SMALL, "--run-dir", tmp_path / "run")
     assert code == 2
     assert "needs the wandb package" in said

@@ -16,9 +16,7 @@ from birl import EnvConfig, RunConfig
 from birl.algos import a3c, async_q, ppo
 from birl.errors import CheckpointError
 from birl.registry import algorithm_named
-from birl.run.checkpoint import load
-from birl.run.checkpoint_folder import numbered
-from birl.run.manifest import FORMAT, SNAPSHOT_NAMES, files_of
+from birl.run.checkpoint import FORMAT, SNAPSHOT_NAMES, checkpoints_in, files_of, load_checkpoint
 from birl.run.state_tensors import RENAMED_LEAVES, with_current_names
 from tests.run.processes import call_well, reseal, training_rows
 
@@ -56,7 +54,7 @@ def write_as_format_1(checkpoint: Path) -> None:
 def cut_to_format_1(finished: Path, copy: Path) -> Path:
     """A copy of a run as it was after its first checkpoint, in format 1."""
     shutil.copytree(finished, copy)
-    first, *later = numbered(copy / "checkpoints")
+    first, *later = checkpoints_in(copy / "checkpoints")
     for checkpoint in later:
         shutil.rmtree(checkpoint)
     (copy / "summary.json").unlink()
@@ -67,31 +65,31 @@ def cut_to_format_1(finished: Path, copy: Path) -> Path:
 def test_a_run_of_format_1_is_resumed_exactly_and_goes_on_in_format_2(finished, tmp_path):
     resumed = cut_to_format_1(finished, tmp_path / "resumed")
     assert "not exact" not in call_well("resume", resumed)
-    ends = [numbered(run / "checkpoints")[-1] for run in (resumed, finished)]
+    ends = [checkpoints_in(run / "checkpoints")[-1] for run in (resumed, finished)]
     assert ends[0].name == ends[1].name
     assert (ends[0] / "state.safetensors").read_bytes() == (ends[1] / "state.safetensors").read_bytes()
     assert training_rows(resumed) == training_rows(finished)
-    formats = [load(path).manifest["format"] for path in numbered(resumed / "checkpoints")]
+    formats = [load_checkpoint(path).manifest["format"] for path in checkpoints_in(resumed / "checkpoints")]
     assert formats == [1, *[FORMAT] * (len(formats) - 1)]
 
 
 def test_a_policy_of_format_1_acts_as_before(finished, tmp_path):
     old = cut_to_format_1(finished, tmp_path / "old")
     observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    now, then = (birl.load(numbered(run / "checkpoints")[0]).act(observations)[0] for run in (finished, old))
+    now, then = (birl.load(checkpoints_in(run / "checkpoints")[0]).act(observations)[0] for run in (finished, old))
     assert now.tolist() == then.tolist()
 
 
 @pytest.mark.parametrize(("format", "other"), [(1, 2), (2, 1)])
 def test_a_format_allows_only_the_file_names_of_its_own(format, other, finished, tmp_path):
     run = cut_to_format_1(finished, tmp_path / "run") if format == 1 else shutil.copytree(finished, tmp_path / "run")
-    checkpoint = numbered(run / "checkpoints")[0]
+    checkpoint = checkpoints_in(run / "checkpoints")[0]
     old, new = SNAPSHOT_NAMES[format], SNAPSHOT_NAMES[other]
     for ending in (".json", ".safetensors"):
         (checkpoint / f"{old}{ending}").rename(checkpoint / f"{new}{ending}")
     reseal(checkpoint, sha256=dict.fromkeys(files_of(other), ""))
     with pytest.raises(CheckpointError, match=f"names .*{new}.json.* these are not the files of a checkpoint"):
-        load(checkpoint)
+        load_checkpoint(checkpoint)
 
 
 def test_a_renamed_leaf_takes_its_subtree_with_it_and_nothing_else():

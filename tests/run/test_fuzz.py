@@ -25,9 +25,10 @@ from safetensors.numpy import save as save_tensors
 
 from birl.algos import a3c, dqn
 from birl.config import ConfigError, EnvConfig
-from birl.run import checkpoint_folder, evaluator
-from birl.run.driver import train
-from birl.run.evaluate import Evaluation
+from birl.run import evaluating
+from birl.run.checkpoint import checkpoints_in
+from birl.run.evaluating import Evaluation
+from birl.run.start import train
 from tests.run.processes import call
 from tests.run.test_hostile import small_config
 
@@ -183,9 +184,7 @@ DAMAGES: list[Callable[[random.Random, Path, Path], None]] = [
 def damage_files(rng: random.Random, run: Path, outside: Path) -> str:
     """Damage files of the run, of one checkpoint or of all; a description."""
     own = [run / name for name in ("config.json", "metrics.jsonl", "summary.json", "checkpoints/best.json")]
-    saved = [
-        checkpoint / name for checkpoint in checkpoint_folder.numbered(run / "checkpoints") for name in CHECKPOINT_FILES
-    ]
+    saved = [checkpoint / name for checkpoint in checkpoints_in(run / "checkpoints") for name in CHECKPOINT_FILES]
     done = []
     for path in rng.sample(own + saved, rng.choice([1, 1, 1, 2, 5])):
         structured = change_tensors if path.suffix == ".safetensors" else change_json
@@ -215,7 +214,7 @@ def seal(path: Path) -> None:
 def damage_directories(rng: random.Random, run: Path, outside: Path) -> str:
     """Damage the names and kinds of directories; a description."""
     directory = run / "checkpoints"
-    one = rng.choice(checkpoint_folder.numbered(directory))
+    one = rng.choice(checkpoints_in(directory))
     choice = rng.randrange(6)
     match choice:
         case 0:
@@ -271,7 +270,7 @@ def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     scores = iter([1.0, 5.0])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            evaluator, "evaluate_policy", lambda *_, **__: Evaluation(np.array([next(scores, 1.0)]), np.array([1]))
+            evaluating, "evaluate_policy", lambda *_, **__: Evaluation(np.array([next(scores, 1.0)]), np.array([1]))
         )
         train(configs(run_dir)[request.param])
     return run_dir
@@ -299,8 +298,8 @@ def use(rng: random.Random, run: Path, outside: Path, score: Evaluation) -> tupl
         patch.setattr("birl.run.plot.plot_curves", lambda series, out, *_: out)
         patch.setattr("birl.run.record._rendered", no_picture)
         patch.setenv("SDL_VIDEODRIVER", "dummy")
-        patch.setattr("birl.run.evaluate.evaluate_policy", lambda *_, **__: score)
-        patch.setattr(evaluator, "evaluate_policy", lambda *_, **__: score)
+        patch.setattr("birl.run.evaluating.evaluate_policy", lambda *_, **__: score)
+        patch.setattr(evaluating, "evaluate_policy", lambda *_, **__: score)
         code, said = call(*words)
     return " ".join(map(str, words)), code, said
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,13 @@ from birl.config import ConfigError
 from birl.errors import CheckpointError, RunDirectoryError
 from birl.lab.comparison import compare_groups
 from birl.lab.sharing.card import card_text, read_subject
-from birl.run.checkpoint_folder import numbered
-from birl.run.group_file import read_group
+from birl.run.checkpoint import checkpoints_in
+from birl.run.groups.group_plan import read_group
+from birl.run.groups.lane import LaneEnd, LaneOptions, is_finished
+from birl.run.groups.lane_training import lane_end, next_turn, run_processes
 from birl.run.history import by_settings, read_histories
-from birl.run.lane import LaneEnd, LaneOptions, is_finished
-from birl.run.lane_processes import lane_end, run_processes
-from birl.run.lane_turns import next_turn
 from birl.run.lock import locked
-from birl.run.plot import group as series_of
-from birl.run.plot import read_runs
+from birl.run.plot import read_runs, series_of
 from tests.envs.counting import Counting
 from tests.run.processes import SECONDS, assert_same_run, call, call_well, metric_rows, start, succeed, wait_until
 from tests.run.processes import birl as run_birl
@@ -76,7 +75,8 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of the second seed, trained alone."""
     directory = tmp_path_factory.mktemp("single")
-    succeed(*TRAIN, "--seed", 4, "--run-dir", "run", cwd=directory)
+    with chdir(directory):
+        call_well(*TRAIN, "--seed", 4, "--run-dir", "run")
     return directory / "run"
 
 
@@ -102,11 +102,11 @@ def wait_until_free(run_dir: Path) -> None:
 
 
 def has_checkpoint(run_dir: Path) -> bool:
-    return len(numbered(run_dir / "checkpoints")) > 0
+    return len(checkpoints_in(run_dir / "checkpoints")) > 0
 
 
 def newest_steps(run_dir: Path) -> int:
-    return int(numbered(run_dir / "checkpoints")[-1].name)
+    return int(checkpoints_in(run_dir / "checkpoints")[-1].name)
 
 
 def test_a_lane_is_the_run_with_its_seed_bit_for_bit(group, single):
@@ -258,11 +258,11 @@ def test_however_a_group_is_stopped_its_runs_end_in_the_same_bits(group, tmp_pat
     assert not has_checkpoint(runs[1]), "no lane is started after a signal"
     assert not (tmp_path / "group" / "summary.json").exists()
     assert is_free(runs[0]), "the group waits for its lanes"
-    saved = numbered(runs[0] / "checkpoints")[-1]
+    saved = checkpoints_in(runs[0] / "checkpoints")[-1]
     assert metric_rows(runs[0])[-1]["env_steps"] == int(saved.name)
 
     process = start("resume", tmp_path / "group", "--jobs", 2, cwd=tmp_path)
-    wait_until(lambda: numbered(runs[0] / "checkpoints")[-1] > saved and has_checkpoint(runs[1]), process)
+    wait_until(lambda: checkpoints_in(runs[0] / "checkpoints")[-1] > saved and has_checkpoint(runs[1]), process)
     process.kill()
     process.wait()
     for run in runs:
@@ -410,7 +410,7 @@ def test_a_group_whose_directory_is_gone_ends_with_a_sentence(how, tmp_path, mon
             (run_dirs[1] / "config.json").read_text()
         yield None
 
-    monkeypatch.setattr("birl.run.group.run_lanes", lose)
+    monkeypatch.setattr("birl.run.groups.group.run_lanes", lose)
     said = f"{directory} was removed, moved or replaced while its runs were training; what they learned is not there. "
     with pytest.raises(RunDirectoryError, match=re.escape(f"{said}Train again, in a directory that stays in place")):
         birl.train("ppo", "CartPole-v1", seeds=2, run_dir=directory, quiet=True, **FEW)

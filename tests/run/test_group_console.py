@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from birl.maths.statistics import bootstrap_interval, iqm
-from birl.run.group_console import GroupConsole, point_text, settings_text
-from birl.run.group_progress import GroupProgress, GroupStatus, LaneMetrics
-from birl.run.group_summary import score_statistics
-from birl.run.lane import LaneNews
+from birl.run.groups.group_results import GroupConsole, point_text, score_statistics, settings_text
+from birl.run.groups.lane import GroupProgress, GroupStatus, LaneMetrics, LaneNews
 
 
 class Clock:

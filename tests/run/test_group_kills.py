@@ -13,11 +13,10 @@ import pytest
 
 import birl
 from birl.config import ConfigError, RunConfig
-from birl.run.checkpoint_folder import numbered
-from birl.run.group_file import make_group
-from birl.run.group_plan import GroupPlan, plan_group
-from birl.run.lane import is_finished
-from tests.run.processes import SECONDS, assert_same_run, metric_rows, start, succeed
+from birl.run.checkpoint import checkpoints_in
+from birl.run.groups.group_plan import GroupPlan, make_group, plan_group
+from birl.run.groups.lane import is_finished
+from tests.run.processes import SECONDS, assert_same_run, call_well, metric_rows, start, succeed
 from tests.run.test_group import content_of, wait_until_free
 
 SEEDS = (3, 4)
@@ -67,7 +66,7 @@ class Watch:
 
 
 def newest_of(run: Path) -> int:
-    return max((int(path.name) for path in numbered(run / "checkpoints")), default=0)
+    return max((int(path.name) for path in checkpoints_in(run / "checkpoints")), default=0)
 
 
 def children_of(pid: int) -> list[int]:
@@ -134,13 +133,13 @@ def assert_same_group(group: Path, whole: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "kills", "total_steps"),
     [
-        pytest.param("gymnasium", 2, 2_000, id="twice"),
+        pytest.param("gymnasium", 2, 2_000, id="twice", marks=pytest.mark.later),
         pytest.param("gymnasium", 20, 30_000, id="twenty times", marks=pytest.mark.faults),
         pytest.param("compiled", 20, 30_000, id="twenty times, compiled", marks=pytest.mark.faults),
     ],
 )
 def test_a_group_that_is_killed_at_random_moments_ends_in_the_same_bits(backend, kills, total_steps, tmp_path):
-    succeed(*train_words(backend, total_steps, tmp_path / "whole"), cwd=tmp_path)
+    call_well(*train_words(backend, total_steps, tmp_path / "whole"))
     killed = kill_often(train_words(backend, total_steps, tmp_path / "group"), tmp_path / "group", kills, seed=1)
     assert len(killed) >= 0.75 * kills, f"it ended too soon to be killed: {killed}"
     assert kills < 10 or len(set(killed)) == 2, "groups and lanes were killed"

@@ -6,11 +6,10 @@ import pytest
 
 import birl
 from birl.cli.settings_help import settings_of
-from birl.cli.sweeps import as_words, read_sweeps
-from birl.cli.train_options import read_request
+from birl.cli.train_options import as_words, read_request, read_sweeps
 from birl.config import ConfigError, Wrapper
 from birl.run.configure import configured
-from birl.run.group_plan import crossed_values, plan_group, value_name
+from birl.run.groups.group_plan import crossed_values, plan_group, value_name
 
 TASK = ["ppo", "CartPole-v1"]
 

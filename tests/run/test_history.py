@@ -9,7 +9,7 @@ from birl.config import ConfigError, to_json
 from birl.errors import UnreadableError
 from birl.maths.schedules import Schedule, format
 from birl.run import history
-from birl.run.fork_file import Fork, write_fork
+from birl.run.directory import Fork, write_fork
 from birl.run.history import by_settings, differing, label, read_histories, read_history
 from tests.run.test_plot import make_run
 

@@ -24,10 +24,11 @@ from birl.errors import CheckpointError, RunDirectoryError
 from birl.nets.allowance import limited_by
 from birl.registry import algorithm_named, name_of
 from birl.run import checkpoint as checkpoints
-from birl.run import checkpoint_folder, evaluator, files, loop
-from birl.run.driver import resume, train
-from birl.run.evaluate import Evaluation
+from birl.run import evaluating, files
+from birl.run.evaluating import Evaluation
 from birl.run.loading import find_checkpoint
+from birl.run.run import Run
+from birl.run.start import resume, train
 from tests.run.processes import call, metric_rows
 
 pytestmark = pytest.mark.timeout(600)
@@ -49,9 +50,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("hostile") / "run"
     scores = iter([1.0, 5.0, 2.0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluator, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores, 1.0)]), np.array([1])))
+        patch.setattr(
+            evaluating, "evaluate_policy", lambda *_: Evaluation(np.array([next(scores, 1.0)]), np.array([1]))
+        )
         train(small_config(run_dir))
-    assert len(checkpoint_folder.numbered(run_dir / "checkpoints")) == 3
+    assert len(checkpoints.checkpoints_in(run_dir / "checkpoints")) == 3
     return run_dir
 
 
@@ -82,7 +85,7 @@ def spoil_weights(checkpoint: Path) -> None:
 
 
 def three(run: Path) -> list[Path]:
-    return checkpoint_folder.numbered(run / "checkpoints")
+    return checkpoints.checkpoints_in(run / "checkpoints")
 
 
 FORGED: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
@@ -114,11 +117,11 @@ def test_a_manifest_that_breaks_its_schema_is_damaged_and_an_older_checkpoint_is
     newest = three(run)[-1]
     forge(newest, change)
     with pytest.raises(CheckpointError) as caught:
-        checkpoints.load(newest)
+        checkpoints.load_checkpoint(newest)
     assert "is damaged" in str(caught.value)
     assert said in str(caught.value)
     reports: list[str] = []
-    saved = checkpoint_folder.load_newest(run / "checkpoints", reports.append)
+    saved = checkpoints.load_newest(run / "checkpoints", reports.append)
     assert saved is not None
     assert saved.path == three(run)[-2]
     assert len(reports) == 1
@@ -133,7 +136,7 @@ def test_no_file_is_opened_that_is_not_part_of_a_checkpoint(run, monkeypatch):
         files, "open_to_read", lambda path, real=files.open_to_read: opened.append(path.name) or real(path)
     )
     with pytest.raises(CheckpointError, match="not the files of a checkpoint"):
-        checkpoints.load(newest)
+        checkpoints.load_checkpoint(newest)
     assert opened == ["manifest.json"]
 
 
@@ -197,10 +200,10 @@ def test_a_disk_that_cannot_be_read_now_is_no_reason_to_throw_the_newest_checkpo
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "read_bytes", fail)
         with pytest.raises(CheckpointError, match=r"cannot be read: .*Input/output error"):
-            checkpoint_folder.load_newest(run / "checkpoints", print)
+            checkpoints.load_newest(run / "checkpoints", print)
     monkeypatch.setattr(checkpoints, "free_memory", lambda: 10)
     with pytest.raises(CheckpointError, match="of memory are free; free some"):
-        checkpoint_folder.load_newest(run / "checkpoints", print)
+        checkpoints.load_newest(run / "checkpoints", print)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +341,7 @@ def test_one_checkpoint_that_is_a_link_is_neither_used_nor_pruned(finished, run,
     theirs = shutil.copytree(three(finished)[0], tmp_path / "theirs")
     (run / "checkpoints" / "000000001").symlink_to(theirs)
     assert [path.name for path in three(run)] == [path.name for path in three(finished)]
-    checkpoint_folder.prune(run / "checkpoints", 1)
+    checkpoints.prune(run / "checkpoints", 1)
     assert (theirs / "manifest.json").exists()
 
 
@@ -380,8 +383,8 @@ def test_a_run_whose_directory_is_gone_stops_and_does_not_bring_it_back(replaced
             run_dir.mkdir()
         return path
 
-    checkpoints_save = checkpoints.save
-    monkeypatch.setattr(checkpoints, "save", save_and_lose)
+    checkpoints_save = checkpoints.save_checkpoint
+    monkeypatch.setattr(checkpoints, "save_checkpoint", save_and_lose)
     with pytest.raises(
         RunDirectoryError, match="run was removed, moved or replaced while the run was writing there; what was learned"
     ):
@@ -405,7 +408,7 @@ def test_a_run_whose_directory_is_gone_ends_with_code_1_and_a_sentence(tmp_path,
         "--total-steps",
         2000,
     ]
-    monkeypatch.setattr(loop.Run, "_evaluate", lambda self, *_: shutil.rmtree(tmp_path / "run", ignore_errors=True))
+    monkeypatch.setattr(Run, "_evaluate", lambda self, *_: shutil.rmtree(tmp_path / "run", ignore_errors=True))
     code, said = call("train", "ppo", "CartPole-v1", *words, "--run-dir", tmp_path / "run")
     assert code == 1
     assert "birl: training stopped: " in said
@@ -415,9 +418,7 @@ def test_a_run_whose_directory_is_gone_ends_with_code_1_and_a_sentence(tmp_path,
 
 def test_a_checkpoints_directory_that_was_emptied_to_make_room_is_made_again(tmp_path, monkeypatch):
     directories = iter([tmp_path / "run" / "checkpoints"])
-    monkeypatch.setattr(
-        loop.Run, "_evaluate", lambda self, *_: shutil.rmtree(next(directories, "none"), ignore_errors=True)
-    )
+    monkeypatch.setattr(Run, "_evaluate", lambda self, *_: shutil.rmtree(next(directories, "none"), ignore_errors=True))
     train(small_config(tmp_path / "run"))
     assert len(three(tmp_path / "run")) == 3
 
@@ -445,7 +446,7 @@ def test_rows_that_a_full_disk_refused_are_written_once_there_is_room(tmp_path, 
 
     config = small_config(tmp_path / "run", total_steps=500, eval_every=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("birl.run.track.os.write", sometimes_full)
+        patch.setattr("birl.run.logging.os.write", sometimes_full)
         train(config)
     assert (
         capsys.readouterr().out.count("metrics not written, training goes on: [Errno 28] No space left on device") == 1
@@ -455,15 +456,15 @@ def test_rows_that_a_full_disk_refused_are_written_once_there_is_room(tmp_path, 
 
 
 def test_rows_that_never_found_room_are_counted_and_take_little_memory(tmp_path, monkeypatch):
-    from birl.run import track
+    from birl.run import logging as run_logging
 
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(track, "MOST_WAITING", 5)
-    sink = track.JsonlSink(tmp_path / "metrics.jsonl")
+    monkeypatch.setattr(run_logging, "MOST_WAITING", 5)
+    sink = run_logging.JsonlSink(tmp_path / "metrics.jsonl")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(track.os, "write", full)
+        patch.setattr(run_logging.os, "write", full)
         for step in range(20):
             with pytest.raises(OSError, match="No space left"):
                 sink.write(step, 0.0, {})
@@ -471,4 +472,4 @@ def test_rows_that_never_found_room_are_counted_and_take_little_memory(tmp_path,
     with pytest.warns(UserWarning, match="15 lines were not written: the disk was full for too long"):
         sink.close()
     with warnings.catch_warnings(action="error"):
-        assert len(list(track.read_metrics(tmp_path / "metrics.jsonl"))) == 5
+        assert len(list(run_logging.read_metrics(tmp_path / "metrics.jsonl"))) == 5

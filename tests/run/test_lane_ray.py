@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from birl.errors import CheckpointError
-from birl.run.checkpoint_folder import numbered
-from birl.run.lane import LaneOptions, is_finished
-from birl.run.lane_ray import make_task, read_files, train_here, write_files, write_into
+from birl.run.checkpoint import checkpoints_in
+from birl.run.groups.lane import LaneOptions, is_finished
+from birl.run.groups.lane_training import make_task, read_files, train_here, write_files, write_into
 from tests.run.processes import SECONDS, assert_same_run, birl, call, metric_rows, start, succeed, wait_until
 from tests.run.test_group import TRAIN, content_of, has_checkpoint
 
@@ -107,8 +107,8 @@ def test_files_are_replaced_and_old_checkpoints_removed(group, tmp_path):
     (old / "manifest.json").write_text("{}")
     write_files(run, files)
     assert content_of(run) == files
-    assert [path.name for path in numbered(run / "checkpoints")] == sorted(
-        path.name for path in numbered(group / "seed-1" / "checkpoints")
+    assert [path.name for path in checkpoints_in(run / "checkpoints")] == sorted(
+        path.name for path in checkpoints_in(group / "seed-1" / "checkpoints")
     )
 
 

@@ -16,8 +16,8 @@ import pytest
 from birl.algos import a2c
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.errors import CheckpointError
-from birl.run.driver import resume, train
 from birl.run.lock import LOCK, locked
+from birl.run.start import resume, train
 from tests.run.processes import ENVIRONMENT
 
 HOLD = """

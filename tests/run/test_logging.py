@@ -14,10 +14,10 @@ import birl
 from birl.algos import ppo
 from birl.config import MOST_ROWS, EnvConfig, RunConfig
 from birl.presets import all_presets
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import checkpoints_in
 from birl.run.console import Console
-from birl.run.driver import resume, train
-from birl.run.loop import Run
+from birl.run.run import Run
+from birl.run.start import resume, train
 from tests.run.processes import ROOT, metric_rows, reseal, training_rows
 
 FOREVER = 10**9
@@ -87,7 +87,7 @@ def test_what_is_saved_or_evaluated_is_logged_however_few_lines_there_are(tmp_pa
 
     train(config(tmp_path / "some", log_every=FOREVER, checkpoint_every=200, keep_checkpoints=100))
     assert steps_of(training_rows(tmp_path / "some")) == [
-        int(path.name) for path in numbered(tmp_path / "some" / "checkpoints")
+        int(path.name) for path in checkpoints_in(tmp_path / "some" / "checkpoints")
     ]
 
     train(config(tmp_path / "evaluated", log_every=FOREVER, eval_every=150))
@@ -141,7 +141,7 @@ def test_the_console_is_told_what_the_file_is_told(tmp_path, monkeypatch):
 
 def test_a_run_of_a_version_that_chose_lines_by_the_clock_is_resumed(tmp_path):
     train(config(tmp_path / "run", total_steps=100))
-    newest = numbered(tmp_path / "run" / "checkpoints")[-1]
+    newest = checkpoints_in(tmp_path / "run" / "checkpoints")[-1]
     stored = json.loads((newest / "config.json").read_text())
     stored["run"] |= {"log_seconds": 0.5, "log_every": 1}
     (newest / "config.json").write_text(json.dumps(stored))

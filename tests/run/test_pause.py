@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import birl
-from birl.run.checkpoint import load
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import checkpoints_in, load_checkpoint
 from birl.run.history import read_history
 from birl.run.signals import Interrupted
 from tests.run.processes import assert_same_run, metric_rows
@@ -51,7 +50,7 @@ def test_a_paused_run_ends_in_the_same_bits(case: str, tmp_path: Path) -> None:
         assert run.summary is None
         assert steps <= run.env_steps < steps + 100 or "compiled" in case
         assert not (paused / "summary.json").exists()
-        assert int(numbered(paused / "checkpoints")[-1].name) == run.env_steps
+        assert int(checkpoints_in(paused / "checkpoints")[-1].name) == run.env_steps
         assert read_history(paused).curve("eval/return_mean")[0][-1] == run.env_steps
     assert train_to(paused).summary["env_steps"] >= 900
     assert_same_run(paused, whole)
@@ -74,12 +73,12 @@ def test_an_evaluation_that_was_interrupted_at_a_pause_is_repeated_once(tmp_path
     back_to_its_start(tmp_path / "run")
     with pytest.raises(Interrupted):
         stop_in_the_evaluation_of_a_pause(tmp_path / "run", 300)
-    assert load(numbered(tmp_path / "run" / "checkpoints")[-1]).manifest["progress"]["evaluation_due"]
+    assert load_checkpoint(checkpoints_in(tmp_path / "run" / "checkpoints")[-1]).manifest["progress"]["evaluation_due"]
     assert train_to(tmp_path / "run", 300).evaluation is not None
     with birl.reopen(tmp_path / "run", pause_at=600, quiet=True) as run:
         next(iter(run))
         assert run.evaluation is None
-        assert not load(run.save()).manifest["progress"]["evaluation_due"]
+        assert not load_checkpoint(run.save()).manifest["progress"]["evaluation_due"]
         for _ in run:
             pass
     train_to(tmp_path / "run")

@@ -13,23 +13,22 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from birl.config import ConfigError
-from birl.run.directory import runs_below
-from birl.run.fork_file import Fork, write_fork
+from birl.run.directory import Fork, runs_below, write_fork
+from birl.run.logging import JsonlSink
 from birl.run.plot import (
     COLOURS,
     Series,
     bootstrap_band,
     draw_series,
-    group,
     mean_notes,
     plot_curves,
     plot_runs,
     read_run,
     read_runs,
-    short_number,
+    series_of,
+    tick_text,
     with_parents,
 )
-from birl.run.track import JsonlSink
 
 
 def make_run(
@@ -48,7 +47,7 @@ def make_run(
 
 def labels(*run_dirs: Path) -> list[str]:
     return [
-        series.label for series in group([read_run(run_dir, "env_steps", "episode/return") for run_dir in run_dirs])
+        series.label for series in series_of([read_run(run_dir, "env_steps", "episode/return") for run_dir in run_dirs])
     ]
 
 
@@ -98,7 +97,7 @@ def test_runs_that_differ_in_seed_directory_and_bookkeeping_are_one_series(tmp_p
     written = json.loads((runs[0] / "config.json").read_text())
     written["config"]["run"] |= {"tensorboard": True, "eval_every": 100}
     (runs[0] / "config.json").write_text(json.dumps(written))
-    [series] = group([read_run(run, "env_steps", "episode/return") for run in runs])
+    [series] = series_of([read_run(run, "env_steps", "episode/return") for run in runs])
     assert series.label == "ppo"
     assert [y[0] for _, y in series.curves] == [11.0, 12.0, 13.0]
 
@@ -196,7 +195,7 @@ def test_a_run_that_is_still_being_written_can_be_plotted(tmp_path):
     [(0.0, "0"), (-150.0, "-150"), (1500.0, "1.5k"), (100_000.0, "100k"), (2e6, "2M"), (0.25, "0.25")],
 )
 def test_numbers_on_axes_are_short(value, text):
-    assert short_number(value) == text
+    assert tick_text(value) == text
 
 
 def test_a_directory_without_a_run_stands_for_the_runs_below_it(tmp_path):
@@ -249,7 +248,7 @@ def test_a_fork_leaves_the_line_of_its_parent_where_it_branched_off(tmp_path):
     np.testing.assert_array_equal(whole.x, read[0].x)
     np.testing.assert_array_equal(branch.x, [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000])
     np.testing.assert_array_equal(branch.y, [11, 21, 31, 41, 51, 65, 75, 85, 95, 105])
-    series = group([branch])[0]
+    series = series_of([branch])[0]
     axes = drawn(series)
     assert axes.lines[-1].get_xdata()[0] == 550, "the dot"
     np.testing.assert_allclose(axes.lines[-1].get_ydata()[0], 58.0)  # between the parent's 51 and the fork's 65
@@ -260,7 +259,7 @@ def test_a_fork_without_its_parent_begins_with_its_own_rows(tmp_path):
     fork = make_run(tmp_path / "fork")
     write_fork(fork, Fork(tmp_path / "elsewhere", "000000050", 50, {}))
     run = with_parents([read_run(fork, "env_steps", "episode/return")])[0]
-    assert drawn(group([run])[0]).lines[-1].get_xdata()[0] == 100
+    assert drawn(series_of([run])[0]).lines[-1].get_xdata()[0] == 100
 
 
 def test_forks_that_name_each_other_as_parents_do_not_hang(tmp_path):
@@ -296,7 +295,7 @@ def group_with_a_short_seed(folder: Path, failed: bool) -> Path:
 
 
 def test_a_failed_seed_is_drawn_thin_and_does_not_end_the_mean(tmp_path):
-    [series] = group(read_runs(group_with_a_short_seed(tmp_path, failed=True), "env_steps", "episode/return"))
+    [series] = series_of(read_runs(group_with_a_short_seed(tmp_path, failed=True), "env_steps", "episode/return"))
     thin, mean = drawn(series).get_lines()
     assert thin.get_xdata()[-1] == 300
     assert thin.get_linewidth() < mean.get_linewidth()
@@ -307,7 +306,7 @@ def test_a_failed_seed_is_drawn_thin_and_does_not_end_the_mean(tmp_path):
 
 
 def test_a_mean_that_ends_with_an_unfinished_seed_is_noted(tmp_path):
-    [series] = group(read_runs(group_with_a_short_seed(tmp_path, failed=False), "env_steps", "episode/return"))
+    [series] = series_of(read_runs(group_with_a_short_seed(tmp_path, failed=False), "env_steps", "episode/return"))
     [mean] = drawn(series).get_lines()
     assert mean.get_xdata()[-1] == 300
     assert mean_notes([series]) == ["ppo: the mean ends at 300, with its first seed"]
@@ -316,5 +315,5 @@ def test_a_mean_that_ends_with_an_unfinished_seed_is_noted(tmp_path):
 def test_seeds_that_all_failed_are_drawn_as_they_are(tmp_path):
     folder = group_with_a_short_seed(tmp_path, failed=False)
     (folder / "summary.json").write_text(json.dumps({"failed": {f"seed-{seed}": "NaN" for seed in (1, 2, 3)}}))
-    [series] = group(read_runs(folder, "env_steps", "episode/return"))
+    [series] = series_of(read_runs(folder, "env_steps", "episode/return"))
     assert (len(series.curves), len(series.failed)) == (3, 0)

@@ -22,7 +22,7 @@ from birl.algos import ppo
 from birl.config import EnvConfig
 from birl.errors import CheckpointError
 from birl.run.loading import find_checkpoint
-from birl.run.observations import read_observations
+from birl.run.policy import read_observations
 from birl.run.record import record
 from tests.envs.hybrid import ACTIONS
 from tests.envs.shifted import SPACES

@@ -11,8 +11,8 @@ import birl
 from birl.algos import dqn, td3
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.probes import right_action
-from birl.run.checkpoint_folder import numbered
-from birl.run.loop import Run
+from birl.run.checkpoint import checkpoints_in
+from birl.run.run import Run
 from tests.run.processes import assert_same_run, call, call_well, metric_rows
 
 SMALL = [
@@ -102,7 +102,7 @@ def test_a_prefilled_run_resumes_to_the_same_bits_without_its_file(tmp_path):
     call_well("train", "dqn", "CartPole-v1", "--run-dir", tmp_path / "plain", *SMALL, *switches[:-2])
     assert metric_rows(tmp_path / "whole") != metric_rows(tmp_path / "plain")
     shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
-    for checkpoint in numbered(tmp_path / "resumed" / "checkpoints")[3:]:
+    for checkpoint in checkpoints_in(tmp_path / "resumed" / "checkpoints")[3:]:
         shutil.rmtree(checkpoint)
     path.unlink()
     call_well("resume", tmp_path / "resumed")

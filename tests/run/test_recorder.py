@@ -12,9 +12,9 @@ from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.envs.make import spaces_of
 from birl.registry import validate
 from birl.run.console import Console
-from birl.run.evaluate import PASSED_IN
+from birl.run.given import PASSED_IN
 from birl.run.policy import Policy, make_policy
-from birl.run.recorder import VideoRecorder
+from birl.run.record import VideoRecorder
 from tests.run.test_record import read_video
 
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # JAX's warning of the ffmpeg that reads the video back

@@ -7,7 +7,7 @@ import pytest
 from birl.algos import dqn, ppo
 from birl.config import EnvConfig, RunConfig
 from birl.run.console import memory_size
-from birl.run.driver import resume, train
+from birl.run.start import resume, train
 
 ENV = EnvConfig("CartPole-v1", num_envs=2)
 

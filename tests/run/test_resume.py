@@ -3,6 +3,8 @@
 import importlib.metadata
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,8 @@ import pytest
 
 from birl.envs.check.trials import Trial
 from birl.envs.serial import SerialEnvs
-from birl.run.checkpoint_folder import numbered
-from tests.run.processes import ENVIRONMENT, assert_same_run, call, call_well, end_of, metric_rows, succeed
+from birl.run.checkpoint import checkpoints_in
+from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, call, call_well, end_of, metric_rows, succeed
 
 # Small, but with all that changes during a run: normalisers, schedules, long episodes.
 SETTINGS = [
@@ -59,7 +61,7 @@ def train_words(env_id: str, core: str, num_envs: int, updates: int, run_dir: Pa
 def cut_back(run_dir: Path, kept: int, copy: Path) -> Path:
     """A copy of the run as if it was killed after it had written `kept` checkpoints."""
     shutil.copytree(run_dir, copy)
-    for path in numbered(copy / "checkpoints")[kept:]:
+    for path in checkpoints_in(copy / "checkpoints")[kept:]:
         shutil.rmtree(path)
     (copy / "summary.json").unlink(missing_ok=True)
     return copy
@@ -68,7 +70,7 @@ def cut_back(run_dir: Path, kept: int, copy: Path) -> Path:
 def assert_it_goes_on_from_the_states_of_its_environments(tmp_path: Path, kept: int, package: str) -> None:
     """Resume the run in `whole` after `kept` checkpoints: it ends in the same bits."""
     resumed = cut_back(tmp_path / "whole", kept, tmp_path / "resumed")
-    files = numbered(resumed / "checkpoints")[-1]
+    files = checkpoints_in(resumed / "checkpoints")[-1]
     snapshot, manifest = (json.loads((files / name).read_text()) for name in ("snapshot.json", "manifest.json"))
     assert (snapshot["envs"]["tier"], manifest["exact"]) == ("each", True)
     assert "not exact" not in succeed("resume", resumed, cwd=tmp_path)
@@ -110,35 +112,59 @@ def test_a_run_in_wrapped_environments_of_a_function_goes_on_exactly_in_workers_
     assert "over 2 episodes" in call_well("eval", tmp_path / "whole", "--episodes", 2)
 
 
-IN_MAKE_TEST = TASKS[0], TASKS[1], TASKS[-1]  # tests/envs has the environments of the others
+# tests/envs has the environments of the others.
+IN_MAKE_TEST = TASKS[0], TASKS[1], TASKS[-1], *(task for task in WITH_REPLAY if task not in ALSO)
 
 
-@pytest.mark.parametrize(
-    ("env_id", "core", "num_envs"),
-    [pytest.param(*task, marks=() if task in IN_MAKE_TEST else pytest.mark.slow) for task in TASKS],
-)
-def test_a_resumed_run_ends_in_the_same_bits(env_id, core, num_envs, tmp_path):
-    succeed(*train_words(env_id, core, num_envs, 8, tmp_path / "whole"), cwd=tmp_path)
-    resumed = cut_back(tmp_path / "whole", 4, tmp_path / "resumed")
-    assert end_of(resumed) != end_of(tmp_path / "whole")
-    said = succeed("resume", resumed, cwd=tmp_path)
-    assert_same_run(resumed, tmp_path / "whole")
-    assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
+def train_and_cut_back(task: Any, directory: Path) -> Path:
+    """A copy of a run of this task as if it was killed in the middle; the run itself is `whole`."""
+    if task in WITH_REPLAY:
+        algorithm, env_id, switches = WITH_REPLAY[task]
+        call_well("train", algorithm, env_id, "--run-dir", directory / "whole", *REPLAY_SETTINGS, *switches)
+    else:
+        call_well(*train_words(*task, 8, directory / "whole"))
+    resumed = cut_back(directory / "whole", 7 if task in WITH_REPLAY else 4, directory / "resumed")
+    assert end_of(resumed) != end_of(directory / "whole")
+    return resumed
+
+
+def assert_it_was_exact(directory: Path, said: str) -> None:
+    assert_same_run(directory / "resumed", directory / "whole")
+    assert metric_rows(directory / "resumed") == metric_rows(directory / "whole")
     assert "not exact" not in said
 
 
-@pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=pytest.mark.slow if task in ALSO else ()) for task in WITH_REPLAY]
-)
-def test_a_resumed_run_with_a_replay_ends_in_the_same_bits(task, tmp_path):
-    algorithm, env_id, switches = WITH_REPLAY[task]
-    succeed("train", algorithm, env_id, "--run-dir", tmp_path / "whole", *REPLAY_SETTINGS, *switches, cwd=tmp_path)
-    resumed = cut_back(tmp_path / "whole", 7, tmp_path / "resumed")
-    assert end_of(resumed) != end_of(tmp_path / "whole")
-    said = succeed("resume", resumed, cwd=tmp_path)
-    assert_same_run(resumed, tmp_path / "whole")
-    assert metric_rows(resumed) == metric_rows(tmp_path / "whole")
-    assert "not exact" not in said
+@pytest.fixture(scope="module")
+def resumed_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, tuple[Path, str]]:
+    """The directories of these tasks, and what was said: one new process has resumed all runs."""
+    directories = {task: tmp_path_factory.mktemp("task") for task in IN_MAKE_TEST}
+    runs = [str(train_and_cut_back(task, directory)) for task, directory in directories.items()]
+    ends = "[call('resume', run) for run in sys.argv[1:]]"
+    program = f"import json, sys; from tests.run.processes import call; print(json.dumps({ends}))"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *runs],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    ends = json.loads(ended.stdout.splitlines()[-1])
+    assert [code for code, _ in ends] == [0] * len(runs), ends
+    return {task: (directories[task], said) for task, (_, said) in zip(IN_MAKE_TEST, ends, strict=True)}
+
+
+@pytest.mark.parametrize("task", IN_MAKE_TEST, ids=str)
+def test_a_resumed_run_ends_in_the_same_bits(task, resumed_elsewhere):
+    assert_it_was_exact(*resumed_elsewhere[task])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [task for task in (*TASKS, *WITH_REPLAY) if task not in IN_MAKE_TEST], ids=str)
+def test_a_resumed_run_ends_in_the_same_bits_in_a_process_of_its_own(task, tmp_path):
+    resumed = train_and_cut_back(task, tmp_path)
+    assert_it_was_exact(tmp_path, succeed("resume", resumed, cwd=tmp_path))
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
@@ -254,10 +280,10 @@ def test_a_run_that_reached_its_goal_stays_stopped_until_more_steps_are_asked_fo
 
 def test_a_damaged_newest_checkpoint_is_named_and_the_run_still_ends_the_same(whole, tmp_path):
     resumed = cut_back(whole, 3, tmp_path / "resumed")
-    damaged = numbered(resumed / "checkpoints")[-1]
+    damaged = checkpoints_in(resumed / "checkpoints")[-1]
     (damaged / "state.safetensors").write_bytes((damaged / "state.safetensors").read_bytes()[:-1])
     said = call_well("resume", resumed)
-    before = numbered(whole / "checkpoints")[1].name
+    before = checkpoints_in(whole / "checkpoints")[1].name
     assert (
         f"{damaged / 'state.safetensors'} is damaged: its SHA-256 is not the manifest's; using {before} instead" in said
     )
@@ -268,7 +294,7 @@ def test_envpool_resumes_with_new_episodes_and_says_that_it_is_not_exact(tmp_pat
     pytest.importorskip("envpool")
     call_well(*train_words("CartPole-v1", "lstm", 4, 4, tmp_path / "run"), "--backend", "envpool")
     resumed = cut_back(tmp_path / "run", 2, tmp_path / "resumed")
-    manifest = json.loads((numbered(resumed / "checkpoints")[-1] / "manifest.json").read_text())
+    manifest = json.loads((checkpoints_in(resumed / "checkpoints")[-1] / "manifest.json").read_text())
     assert manifest["exact"] is False
     assert "cannot save its state" in manifest["reason"]
     said = call_well("resume", resumed)
@@ -305,7 +331,7 @@ def test_a_run_with_workers_that_has_ended_can_be_gone_on_with_exactly(tmp_path)
     """The last checkpoint must be written before the generator closes the environments."""
     settings = ["--num-envs", 2, "--workers", 2, "--hidden-sizes", 8, "--eval-episodes", 2, "--total-steps", 40]
     call_well("train", "a2c", "CartPole-v1", *settings, "--run-dir", tmp_path / "run")
-    [last] = numbered(tmp_path / "run" / "checkpoints")
+    [last] = checkpoints_in(tmp_path / "run" / "checkpoints")
     manifest = json.loads((last / "manifest.json").read_text())
     assert (manifest["exact"], manifest["reason"]) == (True, "")
 
@@ -321,12 +347,12 @@ def test_a_run_that_cannot_be_resumed_exactly_says_so_at_once_and_all_its_later_
     words = train_words("tests.envs.troubled:Leaky-v0", "feedforward", 2, 4, tmp_path / "run")
     said = call_well(*words, "--kwargs", "limit", 9)
     assert said.count(f"a resume of this run will not be exact: {reason}") == 1
-    for path in numbered(tmp_path / "run" / "checkpoints"):
+    for path in checkpoints_in(tmp_path / "run" / "checkpoints"):
         manifest = manifest_of(path)
         assert (manifest["exact"], manifest["reason"], manifest["progress"]["inexact_resumes"]) == (False, reason, [])
     resumed = cut_back(tmp_path / "run", 2, tmp_path / "resumed")
     assert call_well("resume", resumed).count("this resume is not exact") == 1
-    *_, before, _, last = numbered(resumed / "checkpoints")
+    *_, before, _, last = checkpoints_in(resumed / "checkpoints")
     [resume] = manifest_of(last)["progress"]["inexact_resumes"]
     assert resume["env_steps"] == int(before.name)
     assert manifest_of(before)["progress"]["inexact_resumes"] == []
@@ -336,12 +362,12 @@ def test_a_run_that_cannot_be_resumed_exactly_says_so_at_once_and_all_its_later_
 def test_after_an_inexact_resume_the_next_can_be_exact_and_the_history_stays(tmp_path, monkeypatch):
     call_well(*train_words("CartPole-v1", "feedforward", 2, 5, tmp_path / "run"))
     resumed = cut_back(tmp_path / "run", 2, tmp_path / "resumed")
-    start = numbered(resumed / "checkpoints")[-1]
+    start = checkpoints_in(resumed / "checkpoints")[-1]
     with monkeypatch.context() as patch:
-        patch.setattr("birl.run.loop.try_envs", lambda config: Trial("", masks=False))
+        patch.setattr("birl.run.run.try_envs", lambda config: Trial("", masks=False))
         patch.setattr(SerialEnvs, "_restore_env", lambda *_: "it was another day")
         assert "this resume is not exact: 2 environments" in call_well("resume", resumed)
-    for path in numbered(resumed / "checkpoints")[2:]:
+    for path in checkpoints_in(resumed / "checkpoints")[2:]:
         manifest = manifest_of(path)
         assert manifest["exact"] is True
         [resume] = manifest["progress"]["inexact_resumes"]
@@ -349,7 +375,7 @@ def test_after_an_inexact_resume_the_next_can_be_exact_and_the_history_stays(tmp
         assert "began a new episode; it was another day" in resume["reason"]
     again = cut_back(resumed, 4, tmp_path / "again")
     assert "not exact" not in call_well("resume", again)
-    assert manifest_of(numbered(again / "checkpoints")[-1])["progress"]["inexact_resumes"] == [resume]
+    assert manifest_of(checkpoints_in(again / "checkpoints")[-1])["progress"]["inexact_resumes"] == [resume]
 
 
 def test_an_environment_that_draws_from_a_random_state_is_saved_and_resumed_to_the_same_bits(tmp_path):

@@ -13,8 +13,8 @@ import pytest
 
 import birl
 from birl.config import ConfigError
-from birl.run.checkpoint_folder import numbered
-from birl.run.loop import Run
+from birl.run.checkpoint import checkpoints_in
+from birl.run.run import Run
 from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, metric_rows
 
 SMALL: dict[str, Any] = {
@@ -47,9 +47,9 @@ def test_a_break_ends_well_and_the_resumed_run_is_that_of_one_that_never_stopped
     assert run.summary is not None
     assert run.summary["env_steps"] == run.env_steps < 640
     assert run.summary["evaluation"]["episodes"] == 2
-    assert numbered(tmp_path / "run" / "checkpoints")[-1].name == f"{run.env_steps:09d}"
+    assert checkpoints_in(tmp_path / "run" / "checkpoints")[-1].name == f"{run.env_steps:09d}"
     assert birl.resume(tmp_path / "run", quiet=True)["env_steps"] >= 640
-    last = [numbered(tmp_path / name / "checkpoints")[-1] for name in ("whole", "run")]
+    last = [checkpoints_in(tmp_path / name / "checkpoints")[-1] for name in ("whole", "run")]
     states = [{file.name: file.read_bytes() for file in path.glob("*.safetensors")} for path in last]
     assert states[0] == states[1]
 
@@ -120,7 +120,7 @@ def test_a_policy_of_the_run_does_not_change_when_training_goes_on(tmp_path):
         ):
             policy.set_parameters(policy.parameters())
     assert not np.array_equal(now, before)
-    assert np.array_equal(birl.load(numbered(run.run_dir / "checkpoints")[-1]).act(observations)[0], now)
+    assert np.array_equal(birl.load(checkpoints_in(run.run_dir / "checkpoints")[-1]).act(observations)[0], now)
 
 
 def test_save_writes_a_checkpoint_that_loads(tmp_path):
@@ -131,7 +131,7 @@ def test_save_writes_a_checkpoint_that_loads(tmp_path):
         path = run.save()
         assert run.save() == path
         assert birl.load(path).act(np.zeros(4, np.float32))[0] in (0, 1)
-        assert path in numbered(tmp_path / "run" / "checkpoints")
+        assert path in checkpoints_in(tmp_path / "run" / "checkpoints")
 
 
 def test_an_error_in_the_body_loses_nothing(tmp_path):
@@ -144,7 +144,7 @@ def test_an_error_in_the_body_loses_nothing(tmp_path):
     run = start(tmp_path, checkpoint_every=0)
     with pytest.raises(ZeroDivisionError):
         train_until_an_error(run)
-    [saved] = numbered(tmp_path / "run" / "checkpoints")
+    [saved] = checkpoints_in(tmp_path / "run" / "checkpoints")
     assert int(saved.name) == run.env_steps
     assert not (tmp_path / "run" / "summary.json").exists()
     assert birl.resume(tmp_path / "run", quiet=True)["env_steps"] >= 640
@@ -248,7 +248,7 @@ def test_videos_are_recorded_during_training_and_do_not_change_it(tmp_path):
         for _ in limited:
             pass
     assert not (tmp_path / "limited" / "videos").exists()
-    last = [numbered(tmp_path / name / "checkpoints")[-1] for name in ("limited", "filmed")]
+    last = [checkpoints_in(tmp_path / name / "checkpoints")[-1] for name in ("limited", "filmed")]
     states = [{file.name: file.read_bytes() for file in path.glob("*.safetensors")} for path in last]
     assert states[0] == states[1]
 

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from birl.run.sampling_notice import is_far_below, sampling_notice
+from birl.run.evaluating import is_far_below, sampling_notice
 from tests.run.processes import call_well
 
 

@@ -14,9 +14,19 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import checkpoints_in
 from birl.run.signals import Interrupted, caught_signals
-from tests.run.processes import ENVIRONMENT, SECONDS, assert_same_run, call, metric_rows, start, succeed, wait_until
+from tests.run.processes import (
+    ENVIRONMENT,
+    SECONDS,
+    assert_same_run,
+    call,
+    call_well,
+    metric_rows,
+    start,
+    succeed,
+    wait_until,
+)
 
 TOTAL_STEPS = 12_000
 # A checkpoint after each update, so that a random kill often hits the writing of one.
@@ -52,7 +62,7 @@ def output(directory: Path) -> str:
 
 
 def newest_number(run: Path) -> int:
-    return max((int(path.name) for path in numbered(run / "checkpoints")), default=0)
+    return max((int(path.name) for path in checkpoints_in(run / "checkpoints")), default=0)
 
 
 def stop(process: subprocess.Popen[str], number: int) -> int:
@@ -64,23 +74,23 @@ def stop(process: subprocess.Popen[str], number: int) -> int:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted run."""
     directory = tmp_path_factory.mktemp("whole")
-    succeed(*TRAIN, "--total-steps", TOTAL_STEPS, "--run-dir", "run", cwd=directory)
+    call_well(*TRAIN, "--total-steps", TOTAL_STEPS, "--run-dir", directory / "run")
     return directory / "run"
 
 
 def test_sigint_and_sigterm_end_in_a_checkpoint_with_their_own_exit_codes_and_the_run_goes_on_exactly(whole, tmp_path):
     run = tmp_path / "run"
     process = start(*TRAIN, "--total-steps", TOTAL_STEPS, "--run-dir", run, cwd=tmp_path)
-    wait_until(lambda: len(numbered(run / "checkpoints")) >= 2, process)
+    wait_until(lambda: len(checkpoints_in(run / "checkpoints")) >= 2, process)
     assert stop(process, signal.SIGINT) == 130
-    first = numbered(run / "checkpoints")[-1]
+    first = checkpoints_in(run / "checkpoints")[-1]
     assert f"SIGINT: saved at {int(first.name):,} steps; continue with: birl resume {run}" in output(tmp_path)
     assert metric_rows(run)[-1]["env_steps"] == int(first.name), "it stopped at the end of an update"
 
     process = start("resume", run, cwd=tmp_path)
-    wait_until(lambda: numbered(run / "checkpoints")[-1] > first, process)
+    wait_until(lambda: checkpoints_in(run / "checkpoints")[-1] > first, process)
     assert stop(process, signal.SIGTERM) == 143
-    second = numbered(run / "checkpoints")[-1]
+    second = checkpoints_in(run / "checkpoints")[-1]
     assert f"SIGTERM: saved at {int(second.name):,} steps" in output(tmp_path)
     assert "Traceback" not in output(tmp_path)
 
@@ -100,7 +110,9 @@ def test_a_second_signal_stops_at_once(tmp_path):
     time.sleep(1.0)
     assert process.poll() is None, "the first signal waits for the end of the update"
     assert stop(process, signal.SIGTERM) == 143
-    assert not numbered(run / "checkpoints"), "it did not wait for the end of the update, which takes 50 s and is saved"
+    assert not checkpoints_in(run / "checkpoints"), (
+        "it did not wait for the end of the update, which takes 50 s and is saved"
+    )
     assert "Traceback" not in output(tmp_path)
 
 

@@ -18,7 +18,7 @@ from birl import ALGORITHMS
 from birl.algos import a2c, a3c
 from birl.config import ConfigError, EnvConfig, RunConfig
 from birl.errors import CheckpointError
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import checkpoints_in
 from tests.own_algorithm import put_algorithm
 from tests.run.processes import call, call_well
 
@@ -87,7 +87,7 @@ def forged(
     if not signed:
         stored.pop("signature", None)
     write(copy / "config.json", stored)
-    for checkpoint in numbered(copy / "checkpoints"):
+    for checkpoint in checkpoints_in(copy / "checkpoints"):
         write(checkpoint / "config.json", stored["config"])
         manifest = json.loads((checkpoint / "manifest.json").read_text())
         manifest["sha256"]["config.json"] = digest(stored["config"])
@@ -318,7 +318,7 @@ def test_a_strangers_workers_are_left_out_with_the_same_result(own_run, tmp_path
 
 
 def test_a_strangers_run_sends_nothing_to_weights_and_biases(own_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("birl.run.wandb._start", lambda *_: pytest.fail("W&B was started"))
+    monkeypatch.setattr("birl.run.trackers._start_wandb", lambda *_: pytest.fail("W&B was started"))
     run = forged(own_run, tmp_path / "logged", run={"wandb": "theirs"})
     said = call_well("resume", run, "--total-steps", 32)
     assert (
@@ -373,12 +373,12 @@ def test_a_strangers_run_that_was_gone_on_with_is_ones_own_from_then(own_run, tm
     api.resume(run, total_steps=32, trust=True)
     assert len(api.evaluate(run, episodes=1).returns) == 1
     with pytest.raises(ConfigError, match="would import"):
-        api.evaluate(numbered(run / "checkpoints")[0])
+        api.evaluate(checkpoints_in(run / "checkpoints")[0])
 
 
 def with_snapshot(run: Path, **values: Any) -> Path:
     """Put values into the snapshot of the environments of every checkpoint, with valid hashes."""
-    for checkpoint in numbered(run / "checkpoints"):
+    for checkpoint in checkpoints_in(run / "checkpoints"):
         snapshot = json.loads((checkpoint / "snapshot.json").read_text())
         snapshot["envs"] |= values
         write(checkpoint / "snapshot.json", snapshot)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from birl.lab.tuning.search_output import SearchConsole
-from birl.run.streams import is_abandoned, say, silence
+from birl.run.signals import is_abandoned, say, silence
 from tests.run.processes import COMMAND, ENVIRONMENT, SECONDS
 
 

@@ -20,10 +20,8 @@ from birl import ALGORITHMS
 from birl.algos import ppo
 from birl.config import ConfigError, EnvConfig, RunConfig, to_json
 from birl.maths.schedules import linear
-from birl.run.metric_names import COMMON, Alias, aliases_of, rename
-from birl.run.tensorboard import TensorBoardSink
-from birl.run.track import JsonlSink, open_sinks, read_metrics
-from birl.run.wandb import WandbSink, run_id
+from birl.run.logging import JsonlSink, open_sinks, read_metrics
+from birl.run.trackers import COMMON, Alias, TensorBoardSink, WandbSink, aliases_of, rename, tracker_id
 from tests import markdown
 from tests.run.processes import SECONDS
 from tests.setting_tables import spans, table_after
@@ -357,7 +355,7 @@ def test_every_file_of_a_resumed_run_goes_on_from_where_it_resumes(tmp_path):
 
 def test_trackers_are_not_imported_until_a_run_asks_for_them():
     names = ("tensorboard", "wandb", "trackio")
-    code = f"import sys, birl, birl.run.track; print([name for name in {names} if name in sys.modules])"
+    code = f"import sys, birl, birl.run.logging; print([name for name in {names} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -372,7 +370,8 @@ def test_a_run_directory_keeps_its_wandb_id_and_two_of_the_same_name_differ(tmp_
     first, second = tmp_path / "a" / "ppo-1", tmp_path / "b" / "ppo-1"
     for run_dir in (first, second):
         run_dir.mkdir(parents=True)
-    assert run_id(first) == run_id(first) != run_id(second)
+    ids = [tracker_id(run_dir / "wandb_id.txt") for run_dir in (first, first, second)]
+    assert ids[0] == ids[1] != ids[2]
 
 
 def test_wandb_offline_gets_the_config_and_the_metrics_over_env_steps(tmp_path, monkeypatch):
@@ -386,7 +385,8 @@ def test_wandb_offline_gets_the_config_and_the_metrics_over_env_steps(tmp_path, 
     sink = WandbSink("project", run_dir, {"config": {"clip_range": 0.1875}})
     sink.write(98304, 1.0, {"episode/return": 312.5})
     sink.close()
-    [written] = run_dir.glob(f"wandb/offline-run-*/run-{run_id(run_dir)}.wandb")
+    name = tracker_id(run_dir / "wandb_id.txt")
+    [written] = run_dir.glob(f"wandb/offline-run-*/run-{name}.wandb")
     expected = {b"clip_range", b"0.1875", b"episode/return", b"312.5", b"98304"}
     given_up = time.monotonic() + SECONDS  # another process of wandb writes, even after `finish`
     while not all(part in written.read_bytes() for part in expected) and time.monotonic() < given_up:

@@ -12,9 +12,9 @@ import pytest
 import birl
 from birl.algos import a2c
 from birl.config import ConfigError, EnvConfig, RunConfig
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import checkpoints_in
 from birl.run.files import remove
-from birl.run.track import open_sinks
+from birl.run.logging import open_sinks
 
 MODULE = """
 import json
@@ -88,7 +88,7 @@ def test_a_run_is_logged_to_the_project_with_its_settings_and_ends_well(tmp_path
 def test_a_resumed_run_goes_on_under_its_name_and_repeats_nothing(tmp_path, told):
     birl.train(config(tmp_path / "run", 100, trackio="mine"))
     before = told()
-    for checkpoint in numbered(tmp_path / "run" / "checkpoints")[1:]:
+    for checkpoint in checkpoints_in(tmp_path / "run" / "checkpoints")[1:]:
         remove(checkpoint)
     birl.resume(tmp_path / "run", total_steps=160)
     after = told()[len(before) :]

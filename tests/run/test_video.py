@@ -11,10 +11,9 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from birl.run.opening import tidy_directory
-from birl.run.progress import RunProgress
-from birl.run.record import VIDEOS
-from birl.run.video import write_video
+from birl.run.record import VIDEOS, write_video
+from birl.run.run import tidy_directory
+from birl.run.saving import RunProgress
 from tests.run.processes import ENVIRONMENT
 
 RED = (220, 30, 40)
@@ -94,7 +93,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from birl.run.video import write_video
+from birl.run.record import write_video
 
 def frames():
     yield np.zeros((32, 32, 3), np.uint8)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from birl.errors import printable
 from birl.lab.diagnosis.rules import RULES
-from birl.run.display import number
+from birl.run.console import number
 from birl.run.files import strict_json
 
 Learned = Literal["improved", "improved and fell", "not moved", "fell", "too short"]

@@ -287,10 +287,11 @@ def _read(path: Path) -> Baseline:
 def _play(run_dir: Path, trust: bool) -> Baseline:
     from birl.envs.make import spaces_of
     from birl.lab.random_policy import RandomPolicy
-    from birl.run.evaluate import evaluate_policy
+    from birl.run.evaluating import evaluate_policy
+    from birl.run.given import Given
     from birl.run.loading import load_to_play
 
-    player, env = load_to_play(run_dir, trust=trust)
+    player, env = load_to_play(run_dir, Given(trust=trust))
     begin = time.monotonic()
 
     def watch(ended: int, steps: int) -> None:

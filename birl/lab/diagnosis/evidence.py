@@ -12,7 +12,7 @@ from gymnasium import spaces
 from birl.envs.spaces import far_from_one, leaves_of
 from birl.lab.diagnosis.diagnoses import Evidence, Unseen
 from birl.lab.diagnosis.facts import AVERAGED, Facts, SavedFacts
-from birl.run.display import counted, number
+from birl.run.console import counted, number
 
 Limits = Mapping[str, float]
 NO_ACTIONS = "there is no checkpoint that says what the actions are"

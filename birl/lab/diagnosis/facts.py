@@ -16,8 +16,8 @@ import numpy as np
 from birl.config import require
 from birl.errors import CheckpointError
 from birl.lab.diagnosis.diagnoses import Learned, Unseen, Verdict
+from birl.run.console import number
 from birl.run.directory import CHECKPOINTS, CONFIG
-from birl.run.display import number
 from birl.run.history import RunHistory
 
 AVERAGED = 20  # episodes that `episode/return` is the mean of
@@ -191,14 +191,14 @@ class Facts:
 
 def facts_of(run: RunHistory) -> Facts:
     """The facts of a run, with those of its newest checkpoint if that is not too large."""
-    from birl.run import checkpoint_folder  # imports JAX
+    from birl.run import checkpoint  # imports JAX
 
     directory = run.run_dir / CHECKPOINTS
     try:
-        newest = checkpoint_folder.numbered(directory)[-1:] if directory.is_dir() else []
+        newest = checkpoint.checkpoints_in(directory)[-1:] if directory.is_dir() else []
         if not newest or sum(file.stat().st_size for file in newest[0].iterdir()) > LARGEST_CHECKPOINT:
             return Facts(run)
-        saved = checkpoint_folder.load_newest(directory, lambda text: warnings.warn(text, stacklevel=2))
+        saved = checkpoint.load_newest(directory, lambda text: warnings.warn(text, stacklevel=2))
     except (CheckpointError, OSError):
         return Facts(run)
     if saved is None:

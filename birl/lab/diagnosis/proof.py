@@ -23,14 +23,14 @@ from birl.lab.diagnosis.diagnoses import Diagnosis, Fault
 from birl.lab.diagnosis.rules import RULES
 from birl.lab.forking import open_fork
 from birl.maths.comparisons import mann_whitney_p_value, probability_of_improvement
-from birl.run import checkpoint_folder
+from birl.run import checkpoint
 from birl.run.configure import configure
+from birl.run.console import number
 from birl.run.directory import CHECKPOINTS, is_group, runs_below
-from birl.run.display import number
-from birl.run.evaluate import evaluate
+from birl.run.evaluating import evaluate
 from birl.run.history import read_histories, read_history
-from birl.run.loop import Run
-from birl.run.starting import start
+from birl.run.run import Run
+from birl.run.start import start
 
 ARMS = ("control", "changed")
 SPARE = 0.25  # of the time is kept for evaluations, and for runs that take longer than the measured ones
@@ -143,7 +143,7 @@ def _train(run: Run, limit: int | None, until: float) -> Literal["ended", "late"
 
 def _by_evaluation(fault: Fault, run_dir: Path, trust: bool) -> Proof:
     """The newest policy, with its most likely actions and with sampled ones."""
-    newest = checkpoint_folder.numbered(run_dir / CHECKPOINTS)[-1:]
+    newest = checkpoint.checkpoints_in(run_dir / CHECKPOINTS)[-1:]
     require(len(newest) > 0, f"{run_dir} has no checkpoint, so there is no policy to evaluate")
     likely, sampled = (
         evaluate(newest[0], EPISODES, 0, deterministic, trust=trust).returns for deterministic in (True, False)
@@ -236,7 +236,7 @@ def _speed(history: Any) -> float:
 def _newest(run_dir: Path) -> int | None:
     """The steps of the newest checkpoint; None if there is none."""
     with suppress(CheckpointError, ConfigError, OSError):
-        paths = checkpoint_folder.numbered(run_dir / CHECKPOINTS)
+        paths = checkpoint.checkpoints_in(run_dir / CHECKPOINTS)
         return int(paths[-1].name) if paths else None
     return None
 

@@ -22,9 +22,9 @@ from birl.lab.report.results import NOTHING, number_text, references, summary_nu
 from birl.lab.reproduce import SAME_BITS, commands_for, config_of, limits_of, near, stored_text
 from birl.lab.scores import final_evaluation, trained_steps
 from birl.registry import algorithm_named
-from birl.run.fork_file import Fork
+from birl.run.configure import value_text
+from birl.run.directory import Fork
 from birl.run.history import RESUMED, RunHistory, SeedGroup
-from birl.run.sources import value_text
 from birl.settings import flat_settings
 
 CHANGED = "settings changed while it trained"

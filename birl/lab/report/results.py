@@ -14,7 +14,7 @@ from birl.lab.scores import own_steps
 from birl.presets import find_preset
 from birl.presets.entry import Preset, core_of
 from birl.presets.published import SOURCES, Published, best_published
-from birl.run.display import number
+from birl.run.console import number
 from birl.run.history import RunHistory, SeedGroup
 
 NOTHING = "–"

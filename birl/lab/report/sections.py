@@ -30,8 +30,8 @@ from birl.lab.report.page import (
 from birl.lab.report.provenance import branches_section, reproduce_section, runs_section, settings_section
 from birl.lab.report.results import compared, comparison_section, episodes_section, results_section, times_section
 from birl.lab.scores import final_evaluation, return_at, trained_steps
+from birl.run.console import number
 from birl.run.directory import holds_run
-from birl.run.display import number
 from birl.run.history import RunHistory, SeedGroup, read_histories
 
 # What rules raise if a stranger's run has text for numbers, or numbers that overflow.

@@ -25,9 +25,9 @@ from birl.lab.reproduce import SAME_BITS, commands_for, limits_of
 from birl.lab.scores import final_evaluation, trained_steps
 from birl.lab.sharing.shared_files import CARD, LIMITS, public_history, pulled_directory
 from birl.presets.published import SOURCES
-from birl.run.checkpoint_folder import read_best
+from birl.run.checkpoint import read_best
+from birl.run.console import counted, number
 from birl.run.directory import CHECKPOINTS, POLICY
-from birl.run.display import counted, number
 from birl.run.files import read_bytes, replacing
 from birl.run.history import RunHistory, SeedGroup, by_settings, read_histories
 from birl.run.loading import find_checkpoint, has_policy_alone, load

@@ -33,7 +33,7 @@ from birl.lab.sharing.shared_files import (
     unsigned_config,
     write_unsigned_checkpoint,
 )
-from birl.run.checkpoint_folder import numbered, read_best
+from birl.run.checkpoint import checkpoints_in, read_best
 from birl.run.directory import CHECKPOINTS, CONFIG, METRICS, POLICY, SUMMARY, read_settings
 from birl.run.files import open_to_read, to_json_bytes
 from birl.run.policy_file import unsigned_policy
@@ -112,7 +112,7 @@ def _card(subject: Subject, repository: str, license: str | None) -> str:
 
 def _stage_checkpoint(run_dir: Path, folder: Path, which: Which) -> None:
     directory = run_dir / CHECKPOINTS
-    found = numbered(directory)
+    found = checkpoints_in(directory)
     require(len(found) > 0, f"{run_dir} holds no checkpoint; push it without --checkpoint")
     best = read_best(directory) if which == "best" else None
     require(which == "last" or best is not None, f"no evaluation chose a best checkpoint in {run_dir}; use last")

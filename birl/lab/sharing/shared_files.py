@@ -15,13 +15,20 @@ from typing import Any
 
 from birl.config import require, to_json
 from birl.errors import CheckpointError
-from birl.run.changes import Change
-from birl.run.checkpoint import LARGEST_JSON, load
-from birl.run.directory import CHECKPOINTS, CONFIG, METRICS, POLICY, SUMMARY, flatten
+from birl.run.checkpoint import LARGEST_JSON, MANIFEST, SNAPSHOT_NAMES, files_of, load_checkpoint, manifest_bytes
+from birl.run.directory import (
+    CHECKPOINTS,
+    CONFIG,
+    METRICS,
+    POLICY,
+    SUMMARY,
+    Fork,
+    SettingsChange,
+    flatten,
+    is_checkpoint_name,
+)
 from birl.run.files import JSON_BYTES, open_to_read, read_bytes, to_json_bytes, write_new
-from birl.run.fork_file import Fork
 from birl.run.history import FORK_BEFORE, FORKED, RESUMED, RunHistory, comparable_settings
-from birl.run.manifest import MANIFEST, SNAPSHOT_NAMES, files_of, is_checkpoint_name, manifest_bytes
 
 CARD = "README.md"
 VIDEO = "replay.mp4"  # the Hub shows a video of this name beside the card
@@ -123,12 +130,12 @@ def public_summary(summary: dict[str, Any]) -> dict[str, Any]:
     return without_paths({name: value for name, value in summary.items() if name != "run_dir"})
 
 
-def public_changes(changes: Sequence[Change]) -> tuple[Change, ...]:
+def public_changes(changes: Sequence[SettingsChange]) -> tuple[SettingsChange, ...]:
     """The changes of a run's settings without paths."""
     return tuple(dataclasses.replace(change, changed=without_paths(change.changed)) for change in changes)
 
 
-def unsigned_config(algorithm: str, settings: dict[str, Any], changes: Sequence[Change]) -> bytes:
+def unsigned_config(algorithm: str, settings: dict[str, Any], changes: Sequence[SettingsChange]) -> bytes:
     """The content of a config.json that nobody has signed."""
     return to_json_bytes({"algorithm": algorithm, "config": settings, "changes": to_json(changes), "signature": None})
 
@@ -138,7 +145,7 @@ def write_unsigned_checkpoint(path: Path, out: Path, change: Callable[[dict[str,
 
     `change` makes its settings. CheckpointError if it is damaged.
     """
-    saved = load(path)
+    saved = load_checkpoint(path)
     config = to_json_bytes(change(saved.config))
     progress = saved.manifest["progress"]
     progress = progress | {"changes": without_paths(progress["changes"])}

@@ -10,7 +10,7 @@ from birl.config import from_json, hints_of, require, to_json
 from birl.errors import CheckpointError
 from birl.registry import validate
 from birl.run.files import read_json, write_json
-from birl.run.trust import allowed_run, config_in, is_own, sign
+from birl.run.trust import Consent, is_own, sign
 from birl.search import Choices, Dimension, LogRange, Range, SearchSpace
 from birl.settings import declared_search
 
@@ -194,11 +194,12 @@ def _read_candidate(stored: Any, path: Path, signature: Any, trust: bool) -> tup
     match stored:
         case {"algorithm": str(name), "config": dict(values), "space": dict(space)}:
             own = signature is not None and is_own(name, values, signature)
-            config = config_in(name, values, own, trust, path)
+            consent = Consent(path, own, trust)
+            config = consent.config(name, values)
             dimensions = {setting: _read_dimension(one, setting, path) for setting, one in space.items()}
-            config, notices = allowed_run(config, own, trust, None, path)
+            config, notices = consent.to_train(config, None)
             validate(name, config)
-            if not own and not trust:
+            if not consent.is_full:
                 _require_usual(config, space, path)
             return Candidate(name, config, dimensions), notices
     raise CheckpointError(f"{path} is damaged: a candidate has an algorithm, a config and a space")

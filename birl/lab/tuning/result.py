@@ -14,10 +14,9 @@ from birl.lab.tuning.halving import ranked
 from birl.lab.tuning.journal import FINAL, FINAL_DEFAULT, LaneState, SearchState
 from birl.lab.tuning.suggesting import importance
 from birl.lab.tuning.worker import trial_config
-from birl.run.display import counted, number
+from birl.run.console import counted, number
 from birl.run.files import write_json
-from birl.run.group_console import settings_text
-from birl.run.group_summary import score_statistics
+from birl.run.groups.group_results import score_statistics, settings_text
 from birl.run.history import BOOKKEEPING
 from birl.settings import flat_settings
 

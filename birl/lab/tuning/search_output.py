@@ -31,9 +31,8 @@ from birl.lab.report.sections import read_groups, run_sections
 from birl.lab.tuning.halving import ranked, running, time_left
 from birl.lab.tuning.journal import FINAL, FINAL_DEFAULT, SearchState, Trial
 from birl.lab.tuning.result import result_texts, trial_text
-from birl.run.console import duration
-from birl.run.display import TextConsole, counted, number
-from birl.run.group_console import json_text
+from birl.run.console import TextConsole, counted, duration, number
+from birl.run.groups.group_results import json_text
 
 SHOWN = 8  # trials in the table
 TABLE_SECONDS = 0.5

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from birl.config import ConfigError, require
 from birl.lab.tuning.journal import Journal, process_name, waiting_for
 from birl.run.files import PARTIAL, make_directory, open_to_append
-from birl.run.lane_processes import POLL_SECONDS, lane_variables, last_words
-from birl.run.lane_ray import SIGNAL_SECONDS
+from birl.run.groups.lane_training import POLL_SECONDS, SIGNAL_SECONDS, lane_variables, last_words
 from birl.workers.child import Program, SignalRelay, describe_exit, start_program
 from birl.workers.faults import Failure
 
@@ -80,8 +79,8 @@ def _start(directory: Path, number: int, trust: bool) -> WorkerProcess:
     path = make_directory(directory / LOGS) / f"worker-{number}.log"
     with open_to_append(path) as log:
         begin = os.fstat(log.fileno()).st_size
-        words = [str(directory), str(time.time()), *(["--trust"] if trust else [])]
-        program = start_program("birl.cli.tune_worker", words, log.fileno(), lane_variables())
+        words = ["search", str(directory), str(time.time()), *(["--trust"] if trust else [])]
+        program = start_program("birl.cli.children", words, log.fileno(), lane_variables())
         return WorkerProcess(number, program, path, begin)
 
 

@@ -32,14 +32,13 @@ from birl.lab.tuning.suggesting import load_optuna
 from birl.lab.tuning.supervise import run_here, run_on_ray
 from birl.registry import name_of
 from birl.run.configure import called_config, called_env, with_settings
-from birl.run.directory import SUMMARY, claim_named, task_name
-from birl.run.display import counted
+from birl.run.console import counted
+from birl.run.directory import SUMMARY, claim_named, staying_in_place, task_name
 from birl.run.files import require_real_directory, write_json
-from birl.run.group import lane_address, require_jobs, require_trainable
-from birl.run.group_file import read_group
-from birl.run.group_plan import plan_group
-from birl.run.group_summary import make_group_summary
-from birl.run.open_directory import staying_in_place
+from birl.run.given import Given
+from birl.run.groups.group import lane_address, require_jobs, require_trainable
+from birl.run.groups.group_plan import plan_group, read_group
+from birl.run.groups.group_results import make_group_summary
 from birl.run.signals import Interrupted, caught_signals
 from birl.workers.child import usable_cpus
 
@@ -73,8 +72,8 @@ def tune(
     the settings of `birl.train`. A search in the same directory that was stopped is continued.
     """
     budget = Budget(minutes, trials)
-    where = called_env(algorithm, env, None, make_env)
-    config, notices = called_config(algorithm, where, settings, preset)
+    given = Given(env, make_env=make_env)
+    config, notices = called_config(algorithm, called_env(algorithm, given), given, settings, preset)
     plan = plan_search(config, budget, seeds, final_seeds, rungs, sampler, search, fix, search_seed)
     return run_search(plan, config.run.run_dir, jobs, lane_address(config), notices, quiet)
 

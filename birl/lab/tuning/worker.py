@@ -36,17 +36,16 @@ from birl.lab.tuning.journal import (
 from birl.lab.tuning.plan import PLAN, TunePlan, read_plan
 from birl.lab.tuning.search_space import at_point
 from birl.lab.tuning.suggesting import choose_settings
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import checkpoints_in
 from birl.run.directory import CHECKPOINTS
 from birl.run.files import make_directory, open_to_append, require_real_directory
-from birl.run.group_file import make_group
-from birl.run.group_plan import plan_group
+from birl.run.groups.group_plan import make_group, plan_group
+from birl.run.groups.lane import LOG
+from birl.run.groups.lane_training import SAID
 from birl.run.history import read_history
-from birl.run.lane import LOG
-from birl.run.lane_turns import SAID
 from birl.run.lock import locked
 from birl.run.signals import Interrupted
-from birl.run.starting import reopen, with_run
+from birl.run.start import reopen, with_run
 
 ALIVE_SECONDS = 20.0  # between two signs of life of a worker
 WORKERS = "workers"
@@ -128,7 +127,7 @@ def score_at(run_dir: Path, env_steps: int) -> float | None:
 def saved_steps(run_dir: Path) -> int:
     """The steps of the newest checkpoint of a run; -1 if there is none."""
     try:
-        found = numbered(run_dir / CHECKPOINTS)
+        found = checkpoints_in(run_dir / CHECKPOINTS)
     except CheckpointError:
         return -1
     return int(found[-1].name) if found else -1

@@ -14,7 +14,7 @@ import birl
 from birl.config import ConfigError
 from birl.lab.sharing.card import MARK, card_text, code, code_block, read_subject, yaml_text
 from birl.maths.statistics import bootstrap_interval
-from birl.run.group_summary import score_statistics
+from birl.run.groups.group_results import score_statistics
 from tests.lab.sharing.conftest import make_seeds
 from tests.run.processes import call, call_well
 

@@ -12,7 +12,7 @@ import pytest
 import birl
 from birl.errors import CheckpointError
 from birl.lab.sharing import hub as hub_client
-from birl.run.checkpoint_folder import numbered
+from birl.run.checkpoint import checkpoints_in
 from birl.run.lock import own_partial
 from tests.lab.sharing.conftest import logits
 from tests.lab.sharing.hub_server import TOKEN, Handler, Hub, Repo, sibling
@@ -47,7 +47,7 @@ def test_a_run_that_was_pulled_with_its_checkpoint_is_resumed_and_forked(shared,
     birl.pull("owner/mine")
     call_well("fork", "runs/owner--mine", "--total-steps", 32, "--run-dir", "forked")
     call_well("resume", "runs/owner--mine", "--total-steps", 32)
-    [theirs, ours] = [numbered(Path(run) / "checkpoints")[-1] for run in ("runs/owner--mine", "forked")]
+    [theirs, ours] = [checkpoints_in(Path(run) / "checkpoints")[-1] for run in ("runs/owner--mine", "forked")]
     assert logits(birl.load(theirs)) == logits(birl.load(ours))
 
 

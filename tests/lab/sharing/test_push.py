@@ -10,7 +10,7 @@ from huggingface_hub import HfApi, hf_hub_download
 
 import birl
 from birl.config import ConfigError
-from birl.run.checkpoint import load as load_checkpoint
+from birl.run.checkpoint import load_checkpoint
 from birl.run.policy_file import read_policy
 from tests.lab.sharing.conftest import make_seeds
 from tests.lab.sharing.hub_server import TOKEN, Handler, Hub, Repo
