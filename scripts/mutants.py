@@ -90,7 +90,7 @@ MUTANTS = [
     Mutant("algos/trpo.py", "parameters, size * direction", "parameters, direction"),
     Mutant("algos/acer.py", "network, 1.0 - config.average_decay", "network, config.average_decay"),
     Mutant("algos/reinforce.py", "advantages = returns - values if", "advantages = returns + values if"),
-    Mutant("algos/async_q.py", "n, 1.0) * (final", "n, 2.0) * (final", "asynchronous/test_exploration.py"),
+    Mutant("algos/async_q.py", "fraction, 1.0) * (", "fraction, 2.0) * (", "asynchronous/test_exploration.py"),
     # Files of runs
     Mutant("run/checkpoint.py", "hexdigest() != digest", "hexdigest() == ''"),
     Mutant("run/checkpoint.py", "if problem := non_finite_leaf(tensors):  #", "if problem := '':  #"),

@@ -203,7 +203,7 @@ def report(words: list[str]) -> int:
         from birl.lab.report.sections import report as make_report
 
     allow_modules_here(trust=options.trust)
-    print(make_report(**vars(options)))
+    print(make_report(options.run_dirs, options.out, options.title, options.video, options.trust))
     return 0
 
 
