@@ -30,7 +30,7 @@ SCORE_COLUMNS = ("algorithm", "environment", "variant", "IQM", "95 % interval", 
 PUBLISHED_COLUMNS = ("published", "published where")  # only in docs/scores.md
 TEXT_COLUMNS = ("contender", "algorithm", "environment", "variant", "source", "scores are")
 ENGLISH_WORDS = {"wall s a seed": "seconds per seed"}  # columns that the pages name differently than RESULTS.md
-COUNTS = "{presets} tasks. {scores} of them state a measured score, {intervals} with"
+COUNTS = "{presets} tasks. {scores} of them have a measured score, {intervals} with"
 LOWER = "Of the {count} rows with a published score, ours is lower in {lower}: {rows}."
 
 

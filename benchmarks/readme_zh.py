@@ -24,8 +24,8 @@ WORDS = {
     "env steps": "环境步数",
     "wall s a seed": "每个种子用时（秒）",
     " to ": " 至 ",
-    "{presets} tasks. {scores} of them state a measured score, {intervals} with": (
-        "{presets} 个任务的预设，其中 {scores} 个写明了实测得分，{intervals} 个"
+    "{presets} tasks. {scores} of them have a measured score, {intervals} with": (
+        "{presets} 个任务提供预设，其中 {scores} 个附实测得分，{intervals} 个"
     ),
     "published": "已发表",
     "published where": "出处",

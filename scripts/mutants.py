@@ -90,12 +90,12 @@ MUTANTS = [
     Mutant("algos/trpo.py", "parameters, size * direction", "parameters, direction"),
     Mutant("algos/acer.py", "network, 1.0 - config.average_decay", "network, config.average_decay"),
     Mutant("algos/reinforce.py", "advantages = returns - values if", "advantages = returns + values if"),
-    Mutant("algos/async_q.py", "exploration_fraction, 1.0) * (final", "exploration_fraction, 2.0) * (final"),
+    Mutant("algos/async_q.py", "fraction, 1.0) * (", "fraction, 2.0) * (", "asynchronous/test_exploration.py"),
     # Files of runs
     Mutant("run/checkpoint.py", "hexdigest() != digest", "hexdigest() == ''"),
     Mutant("run/checkpoint.py", "if problem := non_finite_leaf(tensors):  #", "if problem := '':  #"),
-    Mutant("run/manifest.py", "or seal != _sha256(manifest)", "or seal == ''", "run/test_checkpoint.py"),
-    Mutant("run/checkpoint_folder.py", "int(path.name))  # as", "path.name)  # as", "run/test_checkpoint.py"),
+    Mutant("run/checkpoint.py", "or seal != _sha256(manifest)", "or seal == ''"),
+    Mutant("run/checkpoint.py", "int(path.name))  # as", "path.name)  # as"),
     Mutant("run/lock.py", "and not _is_dead(holder)", "and False"),
     Mutant("run/trust.py", "and not found.st_mode & 0o077", ""),
 ]  # fmt: skip

@@ -1,6 +1,7 @@
-"""What `make test` leaves to `make test-all` is there, and `make test-all` runs all the rest."""
+"""The tiers of tests leave out none, and the mutants are lines that are there."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,9 @@ def test_both_tiers_together_are_all_tests_and_no_test_is_in_two():
     makefile = Path(ROOT, "Makefile").read_text()
     assert re.findall(r'-m "(.*later.*)"', makefile) == ["later and $(COMMON)", "not later and $(COMMON)"]
     assert re.search(r"^test-all: test ", makefile, re.MULTILINE)
+
+
+def test_the_line_of_each_mutant_is_there_once():
+    script = runpy.run_path(str(ROOT / "scripts" / "mutants.py"))
+    assert len(script["MUTANTS"]) >= 40
+    assert [problem for mutant in script["MUTANTS"] if (problem := script["misplaced"](mutant))] == []

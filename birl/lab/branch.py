@@ -301,7 +301,6 @@ def start_fork(
     same_env: bool = False,
     quiet: bool = False,
     overwrite: bool = False,
-    *,
     pause_at: int | None = None,
 ) -> Run:
     """A fork with this Config, to be trained in a loop."""

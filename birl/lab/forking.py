@@ -83,7 +83,7 @@ def open_fork(
     branch = read_branch(run, at, given)
     config = with_settings(branch.config, settings)
     is_given = envs is not None or make_env is not None  # it is the user who says that it is the same environment
-    return start_fork(branch, config, given, is_given, quiet, overwrite, pause_at=pause_at)
+    return start_fork(branch, config, given, is_given, quiet, overwrite, pause_at)
 
 
 def _fork_group(

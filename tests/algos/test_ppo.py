@@ -369,6 +369,19 @@ def test_steps_end_where_the_kl_is_above_one_and_a_half_times_its_target():
     assert steps == [2, 1]
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_update_that_has_stopped_takes_no_step_on_a_later_minibatch_of_a_small_kl(stopped):
+    state, rollout = collected(SMALL)
+    config = replace(SMALL, target_kl=1.0)
+    batch = jax.jit(ppo.batch_of, static_argnames="config")(state, rollout, config)
+    before = ppo.Learning(state.network, state.optimizer, jnp.int32(1), jnp.bool_(stopped))
+    rates = jnp.float32(1e-2), jnp.float32(1.0)
+    after, metrics = jax.jit(ppo.learn_minibatch)(before, (batch, NO_MEMORY), *rates, config)
+    assert float(metrics["policy/approx_kl"]) == pytest.approx(0.0, abs=1e-9)
+    assert (bool(after.stopped), int(after.steps)) == (stopped, 1 if stopped else 2)
+    assert np.array_equal(after.network.policy_head.linear.weight, state.network.policy_head.linear.weight) == stopped
+
+
 def test_a_target_kl_that_is_not_reached_stops_nothing():
     _, metrics = update(*collected(SMALL), replace(SMALL, epochs=3, target_kl=1e3))
     assert int(metrics["optimizer/steps"]) == 3
