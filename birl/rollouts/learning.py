@@ -71,16 +71,17 @@ def learn_on_host(
 ) -> tuple[State, Metrics]:
     """The same on the host: a program that adds, and one that learns if steps are due."""
     replay.require_fits(rollout)
-    env_steps, owed = local((state.env_steps, state.owed), state)
-    added, due, owed = _add(replay, rollout, env_steps, owed, config)
+    several = speed.has_several_devices(state)  # the replay stays on one
+    counts = state.env_steps, state.owed
+    added, due, owed = _add(replay, rollout, *(_on_host(counts) if several else counts), config)
     replay.arrays = added.arrays
     state = state._replace(owed=owed)
     if not due:
         state, metrics, _ = update(state, rollout, None, config)
-    elif speed.has_several_devices(state):  # the replay stays on one
-        batches, indices = sample_batches(replay, local(state.key, state), config)
+    elif several:
+        batches, indices = sample_batches(replay, _on_host(state.key), config)
         state, metrics, errors = update(state, rollout, batches, config)
-        set_errors(replay, indices, local(errors, state))
+        set_errors(replay, indices, _on_host(errors))
     else:
         state, learned, metrics = _learn(update, state, replay, rollout, config)
         replay.arrays = learned.arrays
@@ -116,9 +117,9 @@ def set_errors(replay: Replay, indices: Indices | None, errors: Array | None) ->
         replay.set_errors(indices, errors)
 
 
-def local(tree: PyTree, state: Any) -> PyTree:
-    """The arrays as NumPy's if the state is on several devices: the replay is on one."""
-    return jax.tree.map(np.asarray, tree) if speed.has_several_devices(state) else tree
+def _on_host(tree: PyTree) -> PyTree:
+    """The arrays as NumPy's, which are on no device."""
+    return jax.tree.map(np.asarray, tree)
 
 
 def steps_due(env_steps: Any, owed: Array, replay: Replay, rollout: Rollout, config: Any) -> tuple[Array, Array]:
