@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import gymnasium as gym
@@ -235,13 +235,6 @@ class Inside(NamedTuple):
 
     distribution: Distribution | None  # [B] of the actions
     values: Array | None  # [B] V(s), or [B, A] Q(s, ·)
-
-
-@runtime_checkable
-class HasInside(Protocol):
-    """A policy that can be looked into."""
-
-    def inside(self, observations: PyTree, memory: PyTree, resets: Array, action_masks: Array | None) -> Inside: ...
 
 
 class ActorCriticPolicy(NamedTuple):
